@@ -167,7 +167,7 @@ def score_parts(
 
 @checked
 def search(
-    index: str | os.PathLike[str] | Collection,
+    index: str | os.PathLike[str] | Collection | Sequence[str | os.PathLike[str] | Collection],
     queries: Texts | None = None,
     k: Count = 10,
     *,
@@ -182,7 +182,7 @@ def search(
 
     Args:
         index: a folder made by `vocable index`, or another place of an index; in Python also the result of
-            `vocable.open_index`, which loads the model once.
+            `vocable.open_index`, which loads the model once. Several are searched as one.
         queries: texts; or records, whose ids a run has.
         k: results per query.
         explain: show which terms make the score of each hit.

@@ -49,7 +49,8 @@ class Collection:
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
         """Open the collection that a store holds; `VectorsError` if the store has other settings."""
-        self.place, self.store, self._opened_at = masked(place), store, place
+        self.place, self.store = masked(place), store
+        self.opened_at: str | list[str] = place
         self.settings = check_settings(store.settings, self.place)  # the settings at the opening
         self.spaces = self.settings.spaces
         self._compose(None, device, allow_changed_model)
@@ -134,7 +135,7 @@ class Collection:
         """Pickle the place of an index; an index in memory cannot be pickled."""
         if isinstance(self.store, MemoryStore):
             raise ArgumentError("an index in memory cannot be pickled: save it, and open the folder")
-        return _reopened, (self._opened_at, self.models.name, self.models.device, self.models.allow_changed)
+        return _reopened, (self.opened_at, self.models.name, self.models.device, self.models.allow_changed)
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -233,22 +234,29 @@ class Collection:
 
 
 def open_index(
-    source: str | PathLike[str],
+    source: str | PathLike[str] | Sequence[str | PathLike[str] | Collection],
     *,
     engine_options: str | Mapping[str, object] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
 ) -> Collection:
-    """Open a collection that `index` made.
+    """Open a collection that `index` made, or several as one that cannot change.
+
+    Several collections are searched by the kinds of vectors that all share, with counts over all. Their documents have
+    the field `index`, and "INDEX:ID" replaces an id that several have.
 
     `engine_options` are options of a search, as partial=true of a server that answers from a part of its shards
     (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
     as in `load`.
 
     Raises:
-        ArgumentError: unknown engine.
+        ArgumentError: unknown engine, or several collections that share no kind of vectors.
         VectorsError: there is no collection, or it is unfinished, damaged, or in use.
     """
+    if not isinstance(source, str | PathLike):
+        from vocable.collection.several import open_several  # imports this module
+
+        return open_several(source, engine_options, allow_changed_model=allow_changed_model, device=device)
     engine, address = engine_of(source)
     if engine is MemoryStore:
         raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
@@ -261,7 +269,7 @@ def open_index(
     return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
 
 
-def _reopened(place: str, model: str, device: str | None, allow_changed_model: bool) -> Collection:
+def _reopened(place: str | list[str], model: str, device: str | None, allow_changed_model: bool) -> Collection:
     """Return the collection that was pickled."""
     collection = open_index(place, allow_changed_model=allow_changed_model, device=device)
     return collection if collection.models.name == model else collection.with_model(model)

@@ -63,7 +63,7 @@ class CollectionSearch:
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
         facets = select(AnswerOptions, options).get("facets")
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._most_hits)
+        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._store.max_hits)
         plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
 

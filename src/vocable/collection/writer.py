@@ -216,7 +216,7 @@ class CollectionWriter:
     def check_changes(self) -> None:
         """Raise `ArgumentError` for a collection that cannot change."""
         if not self._store.about.changes:
-            raise ArgumentError(f"{self._place} cannot change: index again to a plain folder, or to a server")
+            raise ArgumentError(f"{self._place} cannot change: {self._store.about.instead}")
         if not self._store.settings_now().get("whole", True):
             raise ArgumentError(f"{self._place} is unfinished: repeat the command that began it, then change it")
 

@@ -59,6 +59,7 @@ class About:
     max_nonzeros: int | None = None  # largest number of terms of a document
     max_terms: int | None = None  # largest number of terms of a query
     changes: bool = True  # documents can be added, replaced and deleted after the index is made
+    instead: str = "index again to a plain folder, or to a server"  # what to do where they cannot
     durable: bool = False  # added documents survive a kill of the process that added them
     filters: bool = False  # a search can filter documents by their fields
     matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that the engine applies itself

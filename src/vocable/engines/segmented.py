@@ -22,16 +22,15 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
-from vocable.engines.base import UNBOUNDED, Store, Vectors
+from vocable.engines.base import Vectors
 from vocable.engines.filters import Filter
-from vocable.engines.protocols import About, Lexicon, Space
+from vocable.engines.numbered_words import NumberedWords, WordNumbers
+from vocable.engines.protocols import About, Space
 from vocable.engines.segment import Segment, SegmentSettings, merged
-from vocable.engines.snapshot import LiveSegment, Snapshot, WordNumbers
+from vocable.engines.snapshot import LiveSegment, Snapshot, WordCounts
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.ranking import Ranking
-from vocable.indexes.word_counts import count_words
 from vocable.language.languages import ENGLISH
-from vocable.language.words import stemmed
 from vocable.options import Matching
 
 RATIO = 2  # a segment is merged with smaller ones if it has at most this many times their documents
@@ -110,7 +109,7 @@ class Draft:
             self.parts = [part for part in self.parts if part not in parts] + [whole]
 
 
-class SegmentedStore(Store):
+class SegmentedStore(NumberedWords):
     """Documents in segments, with their words if the settings say `bm25`, searched exactly."""
 
     about = About(
@@ -173,6 +172,12 @@ class SegmentedStore(Store):
         self.now()
         view = copy.copy(self)
         view._pinned = True
+        return view
+
+    def counted_with(self, counts: WordCounts) -> Self:
+        """Return a view of the newest commit where BM25 weighs words by the counts of more documents than its own."""
+        view = copy.copy(self.pinned())
+        view._snapshot = Snapshot(view._snapshot.parts, view._snapshot.number, counts)
         return view
 
     @contextmanager
@@ -306,30 +311,10 @@ class SegmentedStore(Store):
         documents = len(snapshot) if filter is None else snapshot.count(filter)
         if space != "bm25":
             return snapshot.count_terms(columns, filter), documents
-        return snapshot.count_words([self._numbers.words[column] for column in columns.tolist()], filter), documents
+        return snapshot.count_words(self._numbers.spelled(columns), filter), documents
 
-    @property
-    def lexicon(self) -> Lexicon:
-        return self if self.settings.get("bm25") else super().lexicon
-
-    def query_vectors(
-        self, texts: Sequence[str], *, stems: bool = False, idf_filter: Filter | None = None
-    ) -> csr_array:
-        """Return the vectors [q, words] of texts, or of `stems`, as queries, without words that no document has.
-
-        The words of documents are weighed by the IDF of all documents, a query's by what `idf_filter` makes of it.
-        """
-        snapshot = self.now()
-        language = str(self.settings.get("language", ENGLISH))
-        words = [[text] for text in texts] if stems else stemmed(texts, language)
-        distinct = list(dict.fromkeys(word for text in words for word in text))
-        counts = snapshot.count_words(distinct)
-        known = {word: self._numbers(word) for word, count in zip(distinct, counts.tolist(), strict=True) if count}
-        vectors = count_words(words, known, UNBOUNDED)
-        if idf_filter is not None:
-            columns, places = np.unique(vectors.indices, return_inverse=True)
-            vectors.data *= (self.idf(columns, "bm25", idf_filter) / self.idf(columns, "bm25"))[places]
-        return vectors
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        return self.now().count_words(words, filter)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -113,26 +113,26 @@ class SnapshotIds(Sequence[str]):
         return chain.from_iterable(self._ids)
 
 
-class WordNumbers:
-    """Numbers of words, as columns of queries in the space bm25; words are numbered as they are asked."""
+class WordCounts(Protocol):
+    """The counts of words by which BM25 weighs them."""
 
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._numbers: dict[str, int] = {}
+    def __len__(self) -> int:
+        """Return the number of documents."""
 
-    def __call__(self, word: str) -> int:
-        """Return the number of a word, a new one if it has none."""
-        if (number := self._numbers.get(word)) is None:
-            number = self._numbers.setdefault(word, len(self.words))
-            self.words.append(word)
-        return number
+    @property
+    def mean_length(self) -> float:
+        """The mean length of the documents in words; 1 without words."""
+
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t stemmed words and pass a filter, int64 [t]."""
 
 
 class Snapshot:
-    """The documents of one commit."""
+    """The documents of one commit; BM25 weighs their words by `counts`, by default the commit's own."""
 
-    def __init__(self, parts: Sequence[LiveSegment], number: int = 0) -> None:
+    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: WordCounts | None = None) -> None:
         self.parts, self.number, self.ids = list(parts), number, SnapshotIds(parts)
+        self._counts: WordCounts = self if counts is None else counts
         self._weighed: dict[int, WeighedWords] = {}  # by part
         # Numbers of documents with a word or a term, by the filter that they pass.
         self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
@@ -215,7 +215,10 @@ class Snapshot:
         q = queries.shape[0]
         numbers = np.unique(queries.indices)
         spelled = {number: words[number] for number in numbers.tolist()}
-        factors = dict(zip(spelled, idf(self.count_words([*spelled.values()]), max(1, len(self))), strict=True))
+        # A server beside this commit counts documents and words at two moments.
+        documents = max(1, len(self._counts))
+        frequencies = np.minimum(self._counts.count_words([*spelled.values()]), documents)
+        factors = dict(zip(spelled, idf(frequencies, documents), strict=True))
         rankings = []
         for number, (part, first) in enumerate(self._with("bm25")):
             held = part.segment.words
@@ -223,7 +226,7 @@ class Snapshot:
             column_of = {number: held.column(word) for number, word in spelled.items()}
             weighed = self._weighed.get(number)
             if weighed is None:
-                weighed = self._weighed.setdefault(number, WeighedWords(held, self.mean_length))
+                weighed = self._weighed.setdefault(number, WeighedWords(held, self._counts.mean_length))
             known = [number for number, column in column_of.items() if column >= 0]
             columns = np.array([column_of[number] for number in known], np.int64)
             weighed.weigh(columns, np.array([factors[number] for number in known], np.float32))
@@ -268,10 +271,14 @@ class Snapshot:
         return sum(part.live for part, _ in self._with("sparse"))
 
     @cached_property
+    def words_count(self) -> int:
+        """The number of words of all documents, repeats counted."""
+        return sum(part.words_count for part in self.parts)
+
+    @property
     def mean_length(self) -> float:
         """The mean length of the documents in words; 1 without words."""
-        words = sum(part.words_count for part in self.parts)
-        return words / len(self) if words else 1.0
+        return self.words_count / len(self) if self.words_count else 1.0
 
     def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
         """Count the documents that have each of t stemmed words and pass a filter, int64 [t]."""
