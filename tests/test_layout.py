@@ -43,7 +43,7 @@ SHARED = {
     "collection/test_collection.py": [
         *("collection.models", "collection.search", "collection.settings", "collection.verbs"),
     ],
-    "collection/test_writer.py": ["collection.counts", "collection.records"],
+    "collection/test_writer.py": ["collection.records"],
     "data/pages/test_sections.py": ["data.pages.blocks"],
     "data/pages/test_webpage.py": ["data.pages.tags"],
     "encoding/test_shards.py": ["core.processes"],

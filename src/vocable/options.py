@@ -147,6 +147,13 @@ class RankingOptions(Matching, RerankOptions, total=False):
     ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
+    idf_filter: Annotated[
+        str | None,
+        Doc(
+            "Weigh words by their IDF among the documents that pass this filter, or among all; by default among "
+            "documents that pass `filter`, if they are few."
+        ),
+    ]
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):

@@ -96,7 +96,7 @@ def check(collection: Collection, there: Sequence[Document]) -> None:
     for row in range(len(QUERIES)):
         scores[row, hits.rows[row][hits.rows[row] >= 0]] = hits.scores[row][hits.rows[row] >= 0]
     same(
-        collection.searcher.rank(collection.counts.lexicon.query_vectors(QUERIES), N, space="bm25"),
+        collection.searcher.rank(collection.store.lexicon.query_vectors(QUERIES), N, space="bm25"),
         best_of(scores, parts, N),
     )
 

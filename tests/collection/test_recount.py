@@ -48,7 +48,9 @@ def test_the_command_check_counts_an_index_and_names_a_damaged_file(
 def test_wrong_frequencies_are_counted(backbones: dict[str, Path], corpus: Path, monkeypatch: Any) -> None:
     collection = vo.index(str(backbones["bert"]), corpus, dtype="float32", device="cpu")
     assert vo.check(collection).wrong == 0
-    frequencies = collection.store.document_frequencies()
+    frequencies, documents = collection.store.count_terms(np.arange(collection.settings.meta.size))
     frequencies[np.flatnonzero(frequencies)[:2]] += 1
-    monkeypatch.setattr(type(collection.store), "document_frequencies", lambda store: frequencies)
+    monkeypatch.setattr(
+        type(collection.store), "count_terms", lambda _, terms, *_space: (frequencies[terms], documents)
+    )
     assert vo.check(collection).wrong == 2

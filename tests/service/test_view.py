@@ -115,7 +115,7 @@ def test_unknown_words_get_a_suggestion(client: Client) -> None:
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
     answer = viewed(client, max_terms=3)
     query = encode(collection.models.loaded, [TEXT], "query")
-    kept, counts = prune(query, 3), collection.store.document_frequencies()
+    kept, counts = prune(query, 3), collection.store.count_terms(np.arange(query.shape[1]))[0]
     assert {term["term"] for term in answer["terms"] if term["kept"]} == {
         collection.models.terms[i] for i in kept.indices
     }

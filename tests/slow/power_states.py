@@ -318,7 +318,11 @@ def content_of(place: Path, *, unopened: bool = False) -> tuple[int, int]:
     rankings = [store.search(queries, 9)]
     rankings.append(store.search(store.query_vectors(QUERIES), 9, space="bm25"))
     values += [ranking.hits(query) for ranking in rankings for query in range(len(QUERIES))]
-    values += [store.document_frequencies().tobytes(), snapshot.mean_length, store.encoded_share]
+    values += [
+        store.count_terms(np.arange(store.spaces["sparse"]))[0].tobytes(),
+        snapshot.mean_length,
+        store.encoded_share,
+    ]
     values.append(json.dumps({name: value for name, value in store.settings.items() if name != "progress"}))
     digest = crc32(repr(values).encode())
     store.close()

@@ -125,7 +125,7 @@ class Answers(Sequence[Answer]):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the answers as data, without the index."""
         answers = {number: self[number] for number in range(len(self))}
-        plan = replace(self.plan, filter=None)
+        plan = replace(self.plan, filter=None, idf_filter=None)
         return Answers, (None, self.queries, self.encoded, plan, self.candidates, self.explained, None, answers)
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ def score_parts(
 
 @checked
 def search(
-    index: str | os.PathLike[str] | Collection,
+    index: str | os.PathLike[str] | Collection | Sequence[str | os.PathLike[str] | Collection],
     queries: Texts | None = None,
     k: Count = 10,
     *,
@@ -186,7 +186,7 @@ def search(
 
     Args:
         index: a folder made by `vocable index`, or another place of an index; in Python also the result of
-            `vocable.open_index`, which loads the model once.
+            `vocable.open_index`, which loads the model once. Several are searched as one.
         queries: texts; or records, whose ids a run has.
         k: results per query.
         explain: show which terms make the score of each hit.

@@ -86,6 +86,7 @@ class SearchPlan:
     weights: Weights
     fusion: Fusion = "weighted"
     filter: Filter | None = None
+    idf_filter: Filter | None = None  # documents that give words and terms their IDF; None for all
     like: str | None = None  # id of a document whose vectors are the query
     min_score: float | None = None
     matching: Matching = field(default_factory=Matching)
@@ -132,7 +133,8 @@ class SearchPlan:
 
         Equal searches of the same queries for different plans are made once.
         """
-        conditions = self.depths.depth, self.like, repr(self.filter), repr(self.matching), repr(self.pruning)
+        filters = repr((self.filter, self.idf_filter))
+        conditions = self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
         searched = []
         for space in self.weights:
             if (space, *conditions) not in queries.searched:

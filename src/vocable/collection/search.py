@@ -14,7 +14,6 @@ from typing import Unpack, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -23,11 +22,11 @@ from vocable.core.progress import progress
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import warn_of_unknown
-from vocable.engines.base import UNBOUNDED, Store, Vectors
-from vocable.engines.filters import Filter, check_field, check_fields
+from vocable.engines.base import Store, Vectors
+from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.fusion import MIN_DEPTH, parse_weights
+from vocable.indexes.fusion import parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
 from vocable.options import AnswerOptions, Matching, Pruning, SearchOptions, check, select
@@ -37,6 +36,8 @@ logger = logging.getLogger(__name__)
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
+ALL_DOCUMENTS = "all"  # in place of a filter
+IDF_SHARE = 0.5  # share of the documents below which a filter's documents have an IDF of their own
 
 
 class CollectionSearch:
@@ -49,10 +50,9 @@ class CollectionSearch:
         spaces: Sequence[Space],
         models: CollectionModels,
         units: Units,
-        counts: DocumentCounts,
     ) -> None:
         self._place, self._store, self._spaces = place, store, spaces
-        self._models, self._units, self._counts = models, units, counts
+        self._models, self._units = models, units
 
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
@@ -63,8 +63,9 @@ class CollectionSearch:
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
         facets = select(AnswerOptions, options).get("facets")
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._most_hits)
-        return SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._store.max_hits)
+        plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
 
     def queries(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedQueries:
         """Return the queries of a plan, encoded when a space or an explanation needs their vectors."""
@@ -76,7 +77,7 @@ class CollectionSearch:
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
         encoder = self._models.queries(**plan.query_encoding)
         if encoder.query_idf:
-            encoder.term_idf = self._counts.idf  # of the commit that is searched
+            encoder.term_idf = partial(self._store.idf, filter=plan.idf_filter)  # of the commit that is searched
         with progress("search", total=len(texts)) as advance:
             vectors = encoder.encode_both(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
@@ -103,7 +104,7 @@ class CollectionSearch:
             return self.search_space(queries.vectors.sparse, depth, filter=filter, **plan.matching)
         vectors: Vectors
         if space == "bm25":
-            vectors = self._counts.lexicon.query_vectors(queries.texts)
+            vectors = self._store.lexicon.query_vectors(queries.texts, idf_filter=plan.idf_filter)
         elif self._models.dense_inside or plan.like is not None:
             vectors = self._dense(queries)
         else:
@@ -192,14 +193,14 @@ class CollectionSearch:
             query: csr_array = queries[[row]]
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
             hits.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
-            missing = missing or getattr(self._store, "missing", None)
+            missing = missing or self._store.missing
         return replace(ranking_of(hits, k), missing=missing)
 
     def _hits(
         self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
     ) -> list[tuple[str, float]]:
         """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
-        most = self._most_hits
+        most = self._store.max_hits
         depth = min(4 * k, max(k, most))
         while True:
             hits = enough = self._store.search(query, depth, space=space, filter=filter, **matching).hits(0)
@@ -233,15 +234,9 @@ class CollectionSearch:
 
     def reachable(self, k: int) -> int:
         """Return k, or the number of documents if it is smaller; a server is asked for it only if k is large."""
-        of_server = not self._store.about.in_folder
-        if of_server and (k <= MIN_DEPTH or getattr(self._store.opening, "partial", False)):
+        if k <= self._store.uncounted_depth or self._store.partial:
             return k
         return min(k, max(1, len(self._units)))
-
-    @property
-    def _most_hits(self) -> int:
-        """The largest number of hits that the engine returns."""
-        return getattr(self._store, "max_hits", None) or UNBOUNDED
 
     @property
     def known_fields(self) -> frozenset[str] | None:
@@ -249,14 +244,29 @@ class CollectionSearch:
         names = self._store.settings.get("fields")
         return None if names is None else frozenset(names)
 
-    def check_filter(self, filter: Filter) -> None:
+    def check_filter(self, filter: Filter, option: str = "filter") -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
 
         On a server, where several writers may add fields at once, an unknown field is a warning.
         """
         if not self._store.about.filters:
-            raise ArgumentError(f"filter: the {self._store.about.engine} engine has no filters")
-        self._check_names(partial(check_fields, filter))
+            raise ArgumentError(f"{option}: the {self._store.about.engine} engine has no filters")
+        self._check_names(partial(check_fields, filter, option=option))
+
+    def idf_filter(self, filter: Filter | None, given: str | Filter | None = None) -> Filter | None:
+        """Return the filter whose documents give words and terms their IDF; None for all documents.
+
+        By default these are the documents that pass the `filter` of the search, if they are few.
+        """
+        if given is not None:
+            if (chosen := None if given == ALL_DOCUMENTS else _parsed(given)) is not None:
+                self.check_filter(chosen, "idf_filter")
+            return chosen
+        if filter is None or not self._store.about.filters:
+            return None
+        no_terms = np.empty(0, np.int64)
+        (_, passing), (_, documents) = (self._store.count_terms(no_terms, filter=part) for part in (filter, None))
+        return filter if passing < IDF_SHARE * documents else None
 
     def _facets(self, names: str) -> tuple[str, ...]:
         """Return the fields of facets; raise `ArgumentError` for a field that no document has; on a server, warn."""
@@ -271,7 +281,7 @@ class CollectionSearch:
             if (known := self.known_fields) is not None:
                 check_known(known)
         except ArgumentError:
-            if self._store.about.in_folder:
+            if self._store.about.knows_fields:
                 raise
             if (names := self._store.settings_now().get("fields")) is not None:
                 try:
@@ -281,3 +291,7 @@ class CollectionSearch:
 
     def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
         return [{} if document is None else document.fields for document in self._units.documents(ids)]
+
+
+def _parsed(filter: str | Filter | None) -> Filter | None:
+    return parse_filter(filter) if isinstance(filter, str) else filter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
 from unicodedata import category
 
 import numpy as np
@@ -30,7 +29,7 @@ def _are_unknown(collection: Collection, text: str) -> dict[tuple[int, int], boo
     if "bm25" not in collection.spaces or not places:
         return {}
     typed = [text[start:end] for start, end in places]
-    unknown = np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0
+    unknown = np.diff(collection.store.lexicon.query_vectors(typed).indptr) == 0
     runs: dict[tuple[int, int], bool] = {}
     for (start, end), is_unknown, stems in zip(places, unknown.tolist(), stemmed(typed, language), strict=True):
         last = next(reversed(runs), (0, 0))
@@ -65,8 +64,6 @@ def suggestion(collection: Collection, text: str) -> str | None:
     A collection on a server suggests nothing, since it has only hashes of words. A word that is a term of the model is
     right, if the model is loaded already; this function never loads a model.
     """
-    if collection.counts.hashed_words is not None:
-        return None
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
     known = collection.models.loaded.columns if loaded else {}
     for (start, end), is_unknown in _are_unknown(collection, text).items():
@@ -86,7 +83,7 @@ def _nearest(collection: Collection, word: str) -> str | None:
     """
     language = collection.settings.language
     [[stem, *_]], [typed] = stemmed([word], language), words(word)
-    edits, lexicon = edits_of(typed), cast(Any, collection.counts.lexicon)
+    edits, lexicon = edits_of(typed), collection.store.lexicon
     counts = dict(lexicon.words_like(typed[:2], max(3, len(typed) // 2 - 1), len(typed) + edits))
     if not (stems := likely_stems(typed, stem, counts)):
         return None

@@ -247,13 +247,29 @@ class PostgreSQL(ServerStore):
             [list(values) for values in zip(*changes, strict=True)],
         )
 
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
+        if filter is not None:
+            return self._count_passing(columns, space, filter), self.count(filter)
         rows = self._execute(
             "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
             [space, list(columns), ALL_DOCUMENTS],
         )
         counts = {(kind, column): df for kind, column, df in rows}
         return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
+
+    def _count_passing(self, columns: Sequence[int], space: Space, filter: Filter) -> Mapping[int, int]:
+        """Count the documents that pass a filter and have each term by reading their vectors."""
+        condition, values = _condition(filter)
+        rows = self._execute(
+            "SELECT term, count(*) FROM {table}, LATERAL (SELECT split_part(pair, ':', 1)::int - 1 AS term FROM "
+            "unnest(string_to_array(split_part(ltrim({column}::text, '{{'), '}}', 1), ',')) AS pair "
+            f"WHERE pair <> '') AS terms WHERE {condition} AND term = ANY(%s) GROUP BY term",
+            [*values, list(columns)],
+            column=self._sql.Identifier(space),
+        )
+        return dict(rows)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])

@@ -23,6 +23,7 @@ from vocable.collection.collection import Collection
 from vocable.collection.plan import EncodedQueries
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
+from vocable.collection.search import ALL_DOCUMENTS
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
 from vocable.encoding.pruning import prune
@@ -159,6 +160,8 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
+        if options.get("idf_filter") != ALL_DOCUMENTS:
+            self.check_filter(options.get("idf_filter"))
         liked = options.get("like") is not None
         if request.query is None and request.vector is not None:
             options.setdefault("weights", "sparse")
@@ -352,10 +355,10 @@ class Service:
     def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
-        vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
-        dense = self._dense(rows)
-        current, encoded = self.collection.current(), EncodedQueries.of(texts, vectors, dense)
+        current = self.collection.current()
         plan = current.searcher.plan(k, options, spare=True)
+        weighed_rows = self._weighed(rows, options.get("query_idf"), plan.idf_filter)
+        encoded = EncodedQueries.of(texts, prune(weighed_rows, **select(Pruning, options)), self._dense(rows))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]
 
@@ -384,7 +387,9 @@ class Service:
     def _view(self, request: ViewRequest, row: Row | None) -> View:
         current = self.collection.current()
         if row is not None:
-            return view(current, request, self._weighed([row]), self.wacky, self.rerank, self._dense([row]))
+            idf_filter = None if request.filter is None else current.searcher.idf_filter(parse_filter(request.filter))
+            vector = self._weighed([row], filter=idf_filter)
+            return view(current, request, vector, self.wacky, self.rerank, self._dense([row]))
         ids = [request.like or ""]
         dense = np.asarray(current.units.vectors(ids, "dense")) if "dense" in current.spaces else None
         return view(current, request, current.like(ids), self.wacky, dense=dense)
@@ -395,10 +400,13 @@ class Service:
                 raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
         return self.collection.add(documents)
 
-    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
-        """Return rows of queries as csr_array [b, v], times the collection's IDF to a power, by default the model's."""
+    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
+        """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
+
+        The IDF is that of the documents that pass a filter, by default all.
+        """
         power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), self.collection.counts.idf, power)
+        return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""

@@ -233,9 +233,14 @@ def _rankings(
         rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
         if name in ("sparse", UNPRUNED):
             searched = asked[name].vectors.sparse
-            read = collection.store.count_here(searched.indices)
-            costs[name] = VectorCost(searched.nnz, None if read is None else int(read.sum()))
+            costs[name] = VectorCost(searched.nnz, _postings_of(collection, searched.indices))
     return rankings, costs
+
+
+def _postings_of(collection: Collection, terms: np.ndarray) -> int | None:
+    """Count the postings of terms; None if a server would have to be asked."""
+    store = collection.store
+    return int(store.count_terms(terms)[0].sum()) if store.about.cheap_reads else None
 
 
 def _stored(
@@ -261,11 +266,11 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     hits = collection.searcher.search_space(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    counted = collection.store.count_here(column)
+    counted = _postings_of(collection, column)
     heaviest = collection.documents([identifier for identifier, _ in hits[:SHOWN_DOCUMENTS]])
     return TermPostings(
         term,
-        documents=len(hits) if counted is None else int(counted[0]),
+        documents=len(hits) if counted is None else counted,
         of=len(collection),
         more=counted is None and len(hits) == MAX_POSTINGS,
         weighed=len(hits),

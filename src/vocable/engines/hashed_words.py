@@ -16,19 +16,19 @@ Letters: m documents, q queries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.core.progress import progress
 from vocable.data import Document
-from vocable.encoding.idf import idf
 from vocable.engines.base import UNBOUNDED, Store
+from vocable.engines.filters import Filter
 from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
@@ -49,76 +49,86 @@ def number_of(word: str) -> int:
 
 
 class HashedWords:
-    """The words of a collection in the space bm25 of a store on a server.
+    """The words of the documents of a store on a server, in its space bm25."""
 
-    `mean` is the mean length in use, None before the first documents.
-    """
+    def __init__(self, store: Store) -> None:
+        self._store, self._language = store, str(store.settings["language"])
 
-    def __init__(self, store: Store, language: str, mean: float | None) -> None:
-        self._store, self._language, self.mean = store, language, mean
+    def vectors(self, documents: Sequence[Document]) -> csr_array:
+        """Return the vectors of m documents, csr_array [m, columns].
 
-    @contextmanager
-    def changing(self, added: Sequence[str]) -> Iterator[csr_array | None]:
-        """Give the documents another version at the end of the block; yields the vectors of the added texts."""
-        if self._store.settings["whole"]:  # finished: another process may have made it anew
-            self.mean = self._store.settings_now()["mean_length"]
-        weights = self.weights(added) if added else None
-        with self._store.changing():
-            yield weights
-
-    def weights(self, texts: Sequence[str]) -> csr_array:
-        """Return the vectors of m texts as documents, csr_array [m, columns].
-
-        Without a mean length so far, the mean length of these texts is taken into use.
+        Without a mean length so far, the mean length of these documents is taken into use.
         """
-        words = stemmed(texts, self._language)
-        lengths = np.array([len(stems) for stems in words], dtype=np.int64)
-        if self.mean is None and lengths.any():
-            self.mean = float(lengths.mean())
-        counts = _counted(words)
-        weights = term_frequency_weights(counts, lengths.astype(np.float64), self.mean or 1.0)
-        matrix = csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
-        return matrix + _digits(lengths)
+        settings: Mapping[str, Any] = self._store.settings
+        if settings["whole"]:  # another process may have made the collection anew
+            settings = self._store.settings_now()
+        words, lengths = self._read(documents)
+        if (mean := settings["mean_length"]) is None and lengths.any():
+            mean = float(lengths.mean())
+            self._store.configure({**settings, "mean_length": mean})
+        return _weighed(words, lengths, mean or 1.0)
 
-    def weigh_all(
-        self, parts: Iterable[Sequence[Document]], texts_of: Callable[[Sequence[Document]], Sequence[str]]
-    ) -> None:
+    def weigh_all(self) -> None:
         """Make all vectors anew with the mean length of all documents, unknown when the first vectors were written.
 
         A killed call begins again when repeated.
         """
-        self._store.optimize()  # counts see what is written
-        if (mean := self.mean_now()) == self.mean:
+        store = self._store
+        store.optimize()  # counts see what is written
+        used, mean = self.mean_lengths()
+        if used == mean:
             return
-        self.mean = mean
-        with progress("weigh words", len(self._store)) as advance:
-            for part in parts:
-                self._store.replace_vectors([document.id for document in part], "bm25", self.weights(texts_of(part)))
-                advance(len(part))
-        self._store.configure(self._store.settings | {"mean_length": mean})
+        ids = store.ids()
+        with progress("weigh words", len(store)) as advance:
+            while names := list(islice(ids, store.about.part)):
+                documents = [document for document in store.documents(names) if document is not None]
+                weights = _weighed(*self._read(documents), mean)
+                store.replace_vectors([document.id for document in documents], "bm25", weights)
+                advance(len(documents))
+        store.configure(store.settings | {"mean_length": mean})
 
     def warn_of_drift(self) -> None:
         """Log a warning if the mean length of the documents differs much from the length that their weights use."""
-        now = self.mean_now()
-        if self.mean and abs(now / self.mean - 1) > DRIFT:
-            lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"
+        used, mean = self.mean_lengths()
+        if used and abs(mean / used - 1) > DRIFT:
+            lengths = f"BM25's weights are for documents of {used:.0f} words on average, now they have {mean:.0f}"
             logger.warning("%s: %s: index again, with --replace", self._store.place, lengths)
 
-    def mean_now(self) -> float:
-        """Return the mean length of the documents as they are now."""
+    def mean_lengths(self) -> tuple[float | None, float]:
+        """Return the mean length in words that the weights are for, and the mean length of the documents now."""
         frequencies, documents = self._store.count_terms(NUMBERS + np.arange(LENGTH_DIGITS), "bm25")
-        return int(frequencies @ (1 << np.arange(LENGTH_DIGITS))) / max(1, documents)
+        words = int(frequencies @ (1 << np.arange(LENGTH_DIGITS)))
+        return self._store.settings_now()["mean_length"], words / max(1, documents)
 
-    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+    def query_vectors(
+        self, texts: Sequence[str], *, stems: bool = False, idf_filter: Filter | None = None
+    ) -> csr_array:
         """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
         counts = _counted([[text] for text in texts] if stems else stemmed(texts, self._language))
         columns, places = np.unique(counts.indices, return_inverse=True)
-        frequencies, documents = self._store.count_terms(columns, "bm25")
-        # A server that is written to counts documents and words at two moments.
-        weights = idf(np.minimum(frequencies, documents), max(1, documents)) * (frequencies > 0)
+        is_known = self._store.count_terms(columns, "bm25")[0] > 0
+        weights = self._store.idf(columns, "bm25", idf_filter) * is_known
         vectors = csr_array((counts.data * weights[places], counts.indices, counts.indptr), shape=counts.shape)
         vectors.eliminate_zeros()
         return vectors
+
+    def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
+        """Return no words: the server has only their hashes."""
+        return []
+
+    def _read(self, documents: Sequence[Document]) -> tuple[list[list[str]], np.ndarray]:
+        """Return the words of m documents, and their lengths, int64 [m]."""
+        title_weight = int(self._store.settings["title_weight"])
+        words = stemmed([document.weighed(title_weight) for document in documents], self._language)
+        return words, np.array([len(stems) for stems in words], dtype=np.int64)
+
+
+def _weighed(words: Sequence[Sequence[str]], lengths: np.ndarray, mean: float) -> csr_array:
+    """Return the vectors [m, columns] of m documents with these words."""
+    counts = _counted(words)
+    weights = term_frequency_weights(counts, lengths.astype(np.float64), mean)
+    matrix = csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+    return matrix + _digits(lengths)
 
 
 def _counted(texts: Sequence[Sequence[str]]) -> csr_array:

@@ -17,14 +17,15 @@ import numpy as np
 import pytest
 
 from tests.collection.test_making import SERVERS, served
-from vocable.collection import hashed_words, models
+from vocable.collection import models
 from vocable.collection.collection import open_index
-from vocable.collection.hashed_words import NUMBERS, number_of
 from vocable.collection.index import index
 from vocable.collection.recount import check
 from vocable.collection.verbs import add, delete
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
+from vocable.engines import hashed_words
+from vocable.engines.hashed_words import NUMBERS, number_of
 from vocable.engines.protocols import engine_of
 from vocable.errors import UnavailableError
 from vocable.language.words import stemmed
