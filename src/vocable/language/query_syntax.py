@@ -1,0 +1,129 @@
+r"""The syntax of a typed query: `"a phrase"` must occur in a hit, and `-word` must not.
+
+| typed | means |
+|:--|:--|
+| `"binary tree"`, `“binary tree”` | the words stand in this order in the title or in the text, as they are spelled |
+| `-word` | no form of the word, as BM25 compares words |
+| `-"binary tree"`, `-os.path` | not these words in this order |
+| `\"`, `\-word` | a literal quote or hyphen |
+| `state-of-the-art`, `5" disk`, `print("x")`, `a="b"` | text: a quote or hyphen inside a word, and a quote without its other |
+| `-1`, `- x`, `-x`, `-O2`, `--flag`, `-std=c++17`, `-I/usr` | text: a number, an option of one letter, or more than a word |
+
+A quote opens after white space and closes before it, or before punctuation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from vocable.core.tables import shortened
+from vocable.errors import ArgumentError
+from vocable.language.words import stemmed, words
+
+QUOTED = r'["“„](?P<phrase>(?!\s)(?:\\.|[^"“”„\\])+)(?<!\s)["“”]'
+WORD = r"(?<=-)(?P<word>(?![A-Za-z]\d*\b(?![-.']))[^\W\d_](?:[^\s!-/:-@\[-^`{-~]|[-.'](?=\w))*)"
+TYPED = re.compile(rf"(?<!\S)(?P<minus>-)?(?:{QUOTED}|{WORD})(?=[.,;:!?)]*(?!\S))", re.DOTALL)
+ESCAPED = re.compile(r'\\(["“”„])|(?<!\S)\\(?=-\w|-["“„])')
+SHOWN = 60  # characters of a query in a message
+
+
+@dataclass(frozen=True)
+class TypedQuery:
+    """The `text` that a model and BM25 read, the `phrases` of a hit, and words and phrases that no hit has.
+
+    >>> parse_query('trees "binary search" -python, -"red black"')
+    TypedQuery(text='trees binary search ,', phrases=('binary search',), words=('python',), absent=('red black',))
+    """
+
+    text: str
+    phrases: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # excluded in each of their forms
+    absent: tuple[str, ...] = ()  # excluded phrases
+
+    def __bool__(self) -> bool:
+        """Whether the query has conditions."""
+        return bool(self.phrases or self.words or self.absent)
+
+    def unmet(self, title: str, text: str, language: str) -> str | None:
+        """Return what a document does not fulfil, None if it fulfils all; words are those of `language`.
+
+        >>> query = parse_query('"search trees" -cat')
+        >>> query.unmet("Search-Trees", "", "english"), query.unmet("Trees", "search", "english")
+        (None, 'it lacks the phrase "search trees"')
+        >>> query.unmet("", "search trees for cats", "english")
+        'it has the excluded word "cat"'
+        """
+        parts = [_Part(title), _Part(text)]
+        if lacking := next((phrase for phrase in self.phrases if not any(part.has(phrase) for part in parts)), None):
+            return f'it lacks the phrase "{lacking}"'
+        if present := next((phrase for phrase in self.absent if any(part.has(phrase) for part in parts)), None):
+            return f'it has the excluded phrase "{present}"'
+        if self.words:
+            stems = {stem for part_stems in stemmed([title, text], language) for stem in part_stems}
+            for word, word_stems in zip(self.words, stemmed(self.words, language), strict=True):
+                # BM25 knows no stop words: they are compared as a phrase is.
+                if stems.intersection(word_stems) if word_stems else any(part.has(word) for part in parts):
+                    return f'it has the excluded word "{word}"'
+        return None
+
+
+class _Part:
+    """A title or a text, cut into words when it is first needed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def has(self, phrase: str) -> bool:
+        """Whether the words of a phrase stand in order."""
+        wanted = words(phrase, letters=True, pairs=False)
+        if self._ascii and not all(word in self._ascii for word in wanted):  # no need to cut the text
+            return False
+        return _joined(wanted) in self._words
+
+    @cached_property
+    def _ascii(self) -> str:
+        return self.text.lower() if self.text.isascii() else ""
+
+    @cached_property
+    def _words(self) -> str:
+        return _joined(words(self.text, letters=True, pairs=False))
+
+
+def _joined(found: list[str]) -> str:
+    return f"\n{chr(10).join(found)}\n"
+
+
+def parse_query(typed: str) -> TypedQuery:
+    r"""Return the text and the conditions of a query; raise `ArgumentError` for a query of exclusions alone.
+
+    >>> parse_query("state-of-the-art -1 --flag 5\" disk").text
+    'state-of-the-art -1 --flag 5" disk'
+    >>> parse_query(r'a \"literal quote\"').text
+    'a "literal quote"'
+    """
+    phrases, excluded, absent = list[str](), list[str](), list[str]()
+
+    def read(match: re.Match[str]) -> str:
+        phrase = match["phrase"]
+        wanted = match["word"] if phrase is None else ESCAPED.sub(r"\1", phrase)
+        if not words(wanted, letters=True):
+            return match[0]  # such as "++"
+        if not match["minus"]:
+            phrases.append(wanted)
+            return wanted
+        one_word = phrase is None and len(words(wanted, letters=True)) == 1
+        (excluded if one_word else absent).append(wanted)
+        return ""
+
+    text = TYPED.sub(read, typed)
+    text = ESCAPED.sub(lambda escaped: escaped[1] or "", text)
+    if excluded or absent:
+        text = " ".join(text.split())
+        if not words(text, letters=True):
+            shown = shortened(typed, SHOWN)
+            raise ArgumentError(
+                f"the query {shown} only excludes words: add a word to find, or search it as `plain` text"
+            )
+    return TypedQuery(text, tuple(phrases), tuple(excluded), tuple(absent))
