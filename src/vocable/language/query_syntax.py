@@ -6,8 +6,8 @@ r"""The syntax of a typed query: `"a phrase"` must occur in a hit, and `-word` m
 | `-word` | no form of the word, as BM25 compares words |
 | `-"binary tree"`, `-os.path` | not these words in this order |
 | `\"`, `\-word` | a literal quote or hyphen |
-| `state-of-the-art`, `5" disk`, `print("x")`, `a="b"` | text: a quote or hyphen inside a word, and a quote without its other |
-| `-1`, `- x`, `-x`, `-O2`, `--flag`, `-std=c++17`, `-I/usr` | text: a number, an option of one letter, or more than a word |
+| `state-of-the-art`, `5" disk`, `print("x")` | text: a hyphen or quote in a word, a quote without another |
+| `-1`, `- x`, `-x`, `-O2`, `--flag`, `-std=c++17`, `-I/usr` | text: a number, an option of one letter, no word |
 
 A quote opens after white space and closes before it, or before punctuation.
 """
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 from vocable.core.tables import shortened
 from vocable.errors import ArgumentError
+from vocable.language.phrases import SpelledText
 from vocable.language.words import stemmed, words
 
 QUOTED = r'["“„](?P<phrase>(?!\s)(?:\\.|[^"“”„\\])+)(?<!\s)["“”]'
@@ -55,44 +55,23 @@ class TypedQuery:
         >>> query.unmet("", "search trees for cats", "english")
         'it has the excluded word "cat"'
         """
-        parts = [_Part(title), _Part(text)]
-        if lacking := next((phrase for phrase in self.phrases if not any(part.has(phrase) for part in parts)), None):
+        parts = SpelledText(title), SpelledText(text)
+
+        def has(phrase: str) -> bool:
+            spelled = SpelledText(phrase)
+            return any(part.has(spelled) for part in parts)
+
+        if lacking := next((phrase for phrase in self.phrases if not has(phrase)), None):
             return f'it lacks the phrase "{lacking}"'
-        if present := next((phrase for phrase in self.absent if any(part.has(phrase) for part in parts)), None):
+        if present := next(filter(has, self.absent), None):
             return f'it has the excluded phrase "{present}"'
         if self.words:
             stems = {stem for part_stems in stemmed([title, text], language) for stem in part_stems}
             for word, word_stems in zip(self.words, stemmed(self.words, language), strict=True):
-                # BM25 knows no stop words: they are compared as a phrase is.
-                if stems.intersection(word_stems) if word_stems else any(part.has(word) for part in parts):
+                # BM25 knows no stop words: they are compared as they are spelled.
+                if stems.intersection(word_stems) if word_stems else has(word):
                     return f'it has the excluded word "{word}"'
         return None
-
-
-class _Part:
-    """A title or a text, cut into words when it is first needed."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def has(self, phrase: str) -> bool:
-        """Whether the words of a phrase stand in order."""
-        wanted = words(phrase, letters=True, pairs=False)
-        if self._ascii and not all(word in self._ascii for word in wanted):  # no need to cut the text
-            return False
-        return _joined(wanted) in self._words
-
-    @cached_property
-    def _ascii(self) -> str:
-        return self.text.lower() if self.text.isascii() else ""
-
-    @cached_property
-    def _words(self) -> str:
-        return _joined(words(self.text, letters=True, pairs=False))
-
-
-def _joined(found: list[str]) -> str:
-    return f"\n{chr(10).join(found)}\n"
 
 
 def parse_query(typed: str) -> TypedQuery:
