@@ -59,7 +59,7 @@ def main() -> None:
         while True:
             ended = process.poll() is not None  # the last searches are of the finished index
             now = index.current()
-            ranking = now.search([query.text for query in judged.queries], 10, hybrid=True)
+            ranking = now.search([query.text for query in judged.queries], 10)
             run = ranking.to_run([query.id for query in judged.queries])
             value = fmean(evaluate_run("now", run, judged, [MEASURE]).per_query[MEASURE].values())
             curve.append({"seconds": time.perf_counter() - started, "vectors": now.store.encoded_share, MEASURE: value})

@@ -24,8 +24,8 @@ import vocable as vo
 from vocable.core.tables import Table
 from vocable.data import Document, Query
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.plans import evaluate_words
+from vocable.evaluation.retrievers import lexical_index
 from vocable.evaluation.significance import mean_interval
 from vocable.language.languages import ENGLISH, ICU, NO_LANGUAGE, UNSPACED_LANGUAGES, language_of
 from vocable.language.words import words
@@ -55,8 +55,7 @@ def known_items(documents: Sequence[Document], language: str, kind: Kind, count:
 def measured(dataset: Dataset, languages: Sequence[str]) -> Table:
     """Return BM25's quality in each language, and its differences from the first language."""
     evaluations = [
-        evaluate_run(language, retrieve_lexically(dataset, language=language, time_queries=0), dataset, MEASURES)
-        for language in languages
+        evaluate_words(lexical_index(dataset, language=language), dataset, MEASURES, language) for language in languages
     ]
     rows = []
     for evaluation in evaluations:

@@ -151,16 +151,16 @@ def measured(
     times = []
     for row in range(min(100, len(texts))):
         began = perf_counter()
-        collection.searcher.rank(vectors[[row]], 10)
+        collection.searcher.search_space(vectors[[row]], 10)
         times.append(perf_counter() - began)
     costs = [
         f"{collection.built.seconds:.0f}",
         f"{len(collection.store):,}",
         f"{(collection.store.nbytes or 0) / 1e6:.1f}",
     ]
-    rankings: dict[str, Ranking] = {long_documents: collection.searcher.rank(vectors, K)}
+    rankings: dict[str, Ranking] = {long_documents: collection.searcher.search_space(vectors, K)}
     if long_documents != "maxpool":
-        rankings[f"BM25, {long_documents}"] = collection.searcher.rank(
+        rankings[f"BM25, {long_documents}"] = collection.searcher.search_space(
             collection.counts.lexicon.query_vectors(texts), K, space="bm25"
         )
     for name, ranking in rankings.items():

@@ -23,7 +23,7 @@ from search import SIZE, random_vectors
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.vectors import selected
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.retrieval import Encoded
+from vocable.evaluation.encoded import Encoded
 from vocable.wackiness.ablate import ABLATION_MEASURES, RANDOM_DRAWS, Ablation, remove_wackiest
 
 THRESHOLDS = (10, 100, 1000, 3000, 10_000)

@@ -23,8 +23,8 @@ from vocable.encoding.terms import input_terms, remove_expansions, terms
 from vocable.encoding.vectors import selected
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
-from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.wackiness.expansions import expansion_data

@@ -30,8 +30,9 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
-from vocable.evaluation.quality import Evaluation, Retrieval, evaluate_run
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.plans import evaluate_words
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrievers import lexical_index
 from vocable.indexes.exact_shards import Exact
 from vocable.torch_models.fuse import parts
 from vocable.training.callbacks import LOG
@@ -151,13 +152,12 @@ def quality(
         return dict.fromkeys(values, math.nan)
     if run.model in LEXICAL:
         check_room(on.name, Resources.lexical(len(on.dataset.documents)), math.inf, free_memory())
-        retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
-        evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
+        words = lexical_index(on.dataset, make=lexical_search(run.model))
+        evaluation = evaluate_words(words, on.dataset, measures, run.name)
     elif dense:
         ranking = on.rank_densely(on.dataset.search_depth(DEPTH))
         none = Cost(query_terms=math.nan, document_terms=math.nan, flops=math.nan)
-        retrieval = Retrieval(ranking, [query.id for query in on.dataset.queries], none)
-        evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
+        evaluation = evaluate_run(run.name, ranking, on.dataset, measures, cost=none)
     else:
         queries = prune(on.queries, query_max_terms or None) if only is None else on.restricted_queries(only)
         evaluation = _searched(run, on, measures, queries, on.index(document_max_terms, only))
@@ -179,8 +179,7 @@ def _searched(run: Run, on: OnDataset, measures: Sequence[str], queries: csr_arr
         flops=float(np.dot(activation_rates(queries), rates)),
     )
     ranking = index.search(queries, on.dataset.search_depth(DEPTH))
-    retrieval = Retrieval(ranking, [query.id for query in on.dataset.queries], cost)
-    return evaluate_run(run.name, retrieval, on.dataset, measures)
+    return evaluate_run(run.name, ranking, on.dataset, measures, cost=cost)
 
 
 def per_query(run: Run, dataset: str, measure: str, options: Mapping[str, Any]) -> Mapping[str, float] | None:

@@ -138,9 +138,12 @@ class SortOptions(TypedDict, total=False):
 class RankingOptions(Matching, RerankOptions, total=False):
     """Ranking of documents for encoded queries."""
 
-    hybrid: Annotated[bool, Doc("Also use BM25 and dense scores, if the index has them.")]
     weights: Annotated[
-        str | Mapping[str, float] | None, Doc("Weights of the fused scores, such as sparse=0.5,bm25=0.3,dense=0.2.")
+        str | Mapping[str, float] | None,
+        Doc(
+            "Weights of the fused scores, such as sparse=0.5,bm25=0.3,dense=0.2, or sparse for the model alone; by "
+            "default all that the index has, with equal weights or its own."
+        ),
     ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
@@ -247,13 +250,7 @@ def _check_evaluation(options: Mapping[str, object]) -> None:
         raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
 
 
-def _check_fusion(options: Mapping[str, object]) -> None:
-    if options.get("fusion", "weighted") != "weighted" and not options.get("hybrid") and not options.get("weights"):
-        raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
-
-
 RECORD_RULES: dict[Any, Callable[[Mapping[str, object]], None]] = {
-    RankingOptions: _check_fusion,
     EvaluationOptions: _check_evaluation,
 }
 UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12

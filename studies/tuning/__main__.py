@@ -28,11 +28,11 @@ from vocable.core.storage import finished, read_record, replacing_folder, write_
 from vocable.data import pydocs
 from vocable.encoding.load import load_encoder
 from vocable.errors import ArgumentError, DataError, VocableError
-from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import Retrieval, evaluate_run
-from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
-from vocable.indexes.fusion import weighted
-from vocable.tuning.exam import EXAM_DEPTH, EXAM_MEASURE, EXAM_RECALL, ExamAnswers, change
+from vocable.evaluation.dataset import load_dataset
+from vocable.evaluation.encoded import encode_dataset
+from vocable.evaluation.plans import evaluate_words
+from vocable.evaluation.retrievers import lexical_index
+from vocable.tuning.exam import EXAM_MEASURE, EXAM_RECALL, ExamAnswers, answer, change
 from vocable.tuning.recipe import DOCUMENT_LENGTH
 from vocable.tuning.report import ALL_QUESTIONS, TRAINED, TuningReport
 from vocable.tuning.tune import tune
@@ -97,23 +97,15 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     assert isinstance(report, TuningReport)
     after = report.output / TRAINED if report.verdict == "worse" else report.output
     dataset = load_dataset(f"beir:{folder}")  # not before: the tuning knows nothing of it
-    lexical = retrieve_lexically(dataset, k=EXAM_DEPTH)
-    answers = [_answer(place, title, dataset, lexical) for title, place in (("before", model), ("after", after))]
-    bm25 = evaluate_run("bm25", lexical, dataset, [EXAM_MEASURE]).values[EXAM_MEASURE]
+    words = lexical_index(dataset)
+    places = {"before": model, "after": after}
+    encoded = (encode_dataset(load_encoder(place), dataset, title=title) for title, place in places.items())
+    answers = [answer(vectors, words, dataset) for vectors in encoded]
+    bm25 = evaluate_words(words, dataset, [EXAM_MEASURE]).values[EXAM_MEASURE]
     measured = _measured(folder.name, report, bm25, answers)
     with replacing_folder(kept, settings) as work:
         write_record(work / MEASURED, asdict(measured))
     return measured
-
-
-def _answer(model: str | Path, title: str, dataset: Dataset, lexical: Retrieval) -> ExamAnswers:
-    """Evaluate people's queries by a model alone, and fused with BM25."""
-    measures = [EXAM_MEASURE, EXAM_RECALL]
-    alone = retrieve(encode_dataset(load_encoder(model), dataset, title=title), k=EXAM_DEPTH)
-    hybrid = weighted([alone.ranking, lexical.ranking], [1, 1]).to_run(alone.query_ids)
-    return ExamAnswers(
-        evaluate_run("alone", alone, dataset, measures), evaluate_run("hybrid", hybrid, dataset, measures)
-    )
 
 
 def _measured(name: str, report: TuningReport, bm25: float, answers: Sequence[ExamAnswers]) -> Measured:

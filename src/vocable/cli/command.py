@@ -144,7 +144,8 @@ def _print(outcome: Outcome, as_json: bool, markdown: bool, output: object) -> N
     result = outcome.result
     if as_json and isinstance(result, Iterator):
         for item in result:
-            print_json(item.to_json(), indent=None)
+            if not isinstance(item, str):  # a line for readers
+                print_json(item.to_json(), indent=None)
         return
     if as_json:
         values = result.to_json() if hasattr(result, "to_json") else result

@@ -27,14 +27,23 @@ from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, model_name
+from vocable.engines.protocols import Space
 from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_densely, retrieve_lexically
+from vocable.evaluation.encoded import encode_dataset
+from vocable.evaluation.plans import Judged
+from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.retrievers import (
+    DatasetRetriever,
+    SpaceIndex,
+    dense_index,
+    judged_queries,
+    lexical_index,
+    sparse_index,
+)
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.explanation.explain import expand_text
-from vocable.indexes.fusion import weighted
 
 QUESTIONS = (
     "which elements occur most often",
@@ -94,7 +103,6 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
         (f"vocable demo{output_option} --serve", "see it on a page, in a browser"),
         (f'vocable search {quoted(folder / "index")} "your own question" --explain', "search this index"),
         (f"vocable index {BUILT_IN_MODEL} my-documents.jsonl -o my-index", "index your own documents"),
-        (f'vocable search {quoted(folder / "index")} "your own question" --hybrid', "with BM25, and any dense vectors"),
         (f"vocable tune {BUILT_IN_MODEL} my-documents.jsonl -o my-model", "tune on them; needs the extra train"),
     ):
         console.print(f"   {command}\n      [dim]{what}[/dim]")
@@ -126,7 +134,7 @@ def known_items() -> Dataset:
 
 def changes(systems: ComparedEvaluations) -> list[str]:
     """Describe the gain or loss by the model and by each fusion, a sentence for each."""
-    parts = "the model", "the hybrid with BM25", "the hybrid with dense vectors, too,"
+    parts = "the model", "its fusion with BM25", "the fusion with dense vectors, too,"
     return [_change(part, *pair) for part, pair in zip(parts, pairwise(systems.evaluations), strict=False)]
 
 
@@ -173,23 +181,22 @@ def _tune(folder: Path, console: Console) -> None:
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
     """Evaluate BM25, the model, their fusion, and the fusion with dense vectors."""
-    lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
     encoded = encode_dataset(model, dataset)
-    learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
-    parts, names = [lexical, learned], ["BM25", name]
-    if (dense := retrieve_densely(encoded, load_dense_beside(model_name(model)), k=DEPTH)) is not None:
-        parts, names = [*parts, dense], [*names, "dense"]
-    fusions = {
-        " + ".join(names[:size]): weighted([part.ranking for part in parts[:size]], [1] * size)
-        for size in range(2, len(parts) + 1)
-    }
+    indexes: dict[Space, SpaceIndex] = {"bm25": lexical_index(dataset, time_queries=TIMED_ANSWERS)}
+    indexes["sparse"] = sparse_index(encoded, time_queries=TIMED_ANSWERS)
+    if (dense := dense_index(encoded, load_dense_beside(model_name(model)))) is not None:
+        indexes["dense"] = dense
+    retriever = DatasetRetriever(name, dataset, indexes)
+    judged = Judged(retriever, judged_queries(dataset, encoded.queries), dataset, [MEASURE])
+    labels, spaces = {"bm25": "BM25", "sparse": name, "dense": "dense"}, [*indexes]
+    chosen = [spaces[:1], spaces[1:2], *(spaces[:size] for size in range(2, len(spaces) + 1))]
     return [
-        evaluate_run("BM25", lexical, dataset, [MEASURE]),
-        evaluate_run(name, learned, dataset, [MEASURE]),
-        *(
-            evaluate_run(label, fusion.to_run(lexical.query_ids), dataset, [MEASURE])
-            for label, fusion in fusions.items()
-        ),
+        judged.evaluate(
+            " + ".join(labels[space] for space in each),
+            dict.fromkeys(each, 1.0),
+            cost=indexes[each[0]].cost if len(each) == 1 else None,
+        )
+        for each in chosen
     ]
 
 

@@ -36,8 +36,7 @@ def _index(model: str, vectors: Sequence[str] = (), **given: Any) -> Outcome:
     if "output" not in given:
         raise ArgumentError("output is missing: name the folder of the index, such as -o my-index")
     indexed = vo.index([model, *vectors] if vectors else model, **given)
-    way = " --hybrid" if len(indexed.spaces) > 1 else ""
-    following = f'vocable search {quoted(given["output"])} "your question"{way}'
+    following = f'vocable search {quoted(given["output"])} "your question"'
     return Outcome(indexed, following, indexed.was_there)
 
 
@@ -151,10 +150,17 @@ def _queries(texts: Sequence[str], source: str | None, like: str | None) -> Iter
     return (Query(str(number), text) for number, text in enumerate(texts, start=1))
 
 
-def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown]:
+def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown | str]:
+    """Yield the answers, and a line that says which kinds of vectors ranked their hits."""
+    from vocable.collection.records import ranked_by
+
+    weights = None
     for number, answer in enumerate(answers):
         heading = f"{shortened(answer.query.text, line_width())}\n" if several else ""
         yield _Shown(("\n" if number else "") + heading, answer)
+        weights = answer.weights or weights
+    if weights:
+        yield f"\n{ranked_by(weights)}"
 
 
 def _explain(

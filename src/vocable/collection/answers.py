@@ -6,10 +6,9 @@ Letters: q queries, v output vocabulary, k results.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Collection as Container
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from typing import Any, Unpack, cast
 
 from scipy.sparse import csr_array
@@ -18,8 +17,8 @@ from vocable.collection.collection import Collection, open_index
 from vocable.collection.copies import merged
 from vocable.collection.facets import facet
 from vocable.collection.passages import passage
-from vocable.collection.records import Answer, Hit
-from vocable.collection.search import SPARE_HITS, SearchPlan
+from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
+from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
@@ -35,19 +34,9 @@ from vocable.language.words import stemmed, word_spans
 from vocable.options import AnswerOptions, Count, checked, select
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A function that returns vectors."""
-
-    vectors: csr_array
-
-    def __call__(self) -> csr_array:
-        return self.vectors
-
-
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
-    """The answers to q `queries` by a `plan`: candidates of hits, and the function that returns the vectors [q, v].
+    """The answers to q `queries` by a `plan`, from the candidates of hits and the `encoded` queries.
 
     The first look at an answer reads its documents, merges copies and, if `explained`, explains their scores, all of
     the commit that was searched. In a search `like` a document, the query has the document's id.
@@ -55,7 +44,7 @@ class Answers(Sequence[Answer]):
 
     collection: Collection
     queries: tuple[Query, ...]
-    encoded: Callable[[], csr_array]
+    encoded: EncodedQueries
     plan: SearchPlan
     candidates: Ranking
     explained: bool = False
@@ -65,12 +54,12 @@ class Answers(Sequence[Answer]):
     @property
     def ranking(self) -> Ranking:
         """Return the ranking [q, k], with all copies of a text."""
-        return self.candidates.after(self.plan.offset).first(self.plan.k)
+        return self.plan.page(self.candidates)
 
     @property
     def vectors(self) -> csr_array:
         """Return the sparse vectors of the queries [q, v]."""
-        return self.encoded()
+        return self.encoded.vectors.sparse
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -88,27 +77,27 @@ class Answers(Sequence[Answer]):
 
     def _answer(self, number: int) -> Answer:
         query, plan, like = self.queries[number], self.plan, self.plan.like is not None
+        k, offset = plan.depths.k, plan.depths.offset
         ranked, documents_of = self.candidates.hits(number), self.collection.documents
-        best = merged(ranked, SPARE_HITS if plan.facets else plan.offset + plan.k, documents_of)
-        shown = best[plan.offset : plan.offset + plan.k]
+        best = merged(ranked, SPARE_HITS if plan.facets else offset + k, documents_of)
+        shown = best[offset : offset + k]
         units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
         stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
         words = frozenset[str]() if like else frozenset(stemmed([query.text])[0])
+        all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], query.text)
         hits, firsts = [], self._first_scores(number)
-        for place, (hit, unit) in enumerate(zip(shown, units, strict=True)):
+        for place, (hit, unit, parts) in enumerate(zip(shown, units, all_parts, strict=True)):
             document = hit.document
             part = None if unit is document else passage(unit)
             why = None if stored is None else self._explained(number, unit, stored[[place]])
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
-            rank, first, parts = plan.offset + place + 1, firsts.get(document.id), None
-            if self.explained:
-                parts = score_parts(self.collection, self.candidates, number, document, query.text)
+            rank, first = offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
         facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
         guessing = "sparse" in plan.weights and bool(hits)
         note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
-        return Answer(query, tuple(hits), better, self.candidates.missing, note, facets)
+        return Answer(query, tuple(hits), better, self.candidates.missing, note, facets, dict(plan.weights))
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
         model, query = self.collection.models.loaded, self.queries[number]
@@ -133,15 +122,19 @@ class Answers(Sequence[Answer]):
         """Pickle the answers as data, without the index."""
         answers = {number: self[number] for number in range(len(self))}
         plan = replace(self.plan, filter=None)
-        return Answers, (None, self.queries, _Known(self.vectors), plan, self.candidates, self.explained, None, answers)
+        return Answers, (None, self.queries, self.encoded, plan, self.candidates, self.explained, None, answers)
 
     def __repr__(self) -> str:
-        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.plan.k})"
+        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.plan.depths.k})"
 
     def __str__(self) -> str:
-        if len(self) == 1:
-            return str(self[0])
-        return "\n\n".join(f"{shortened(answer.query.text, line_width())}\n{answer}" for answer in self)
+        shown = [str(answer) for answer in self]
+        if len(shown) > 1:
+            shown = [
+                f"{shortened(query.text, line_width())}\n{text}"
+                for query, text in zip(self.queries, shown, strict=True)
+            ]
+        return "\n\n".join([*shown, ranked_by(self.plan.weights)])
 
     def _repr_html_(self) -> str:
         return "".join(answer._repr_html_() for answer in self)
@@ -152,18 +145,24 @@ class Answers(Sequence[Answer]):
 
 
 def score_parts(
-    collection: Collection, ranking: Ranking, number: int, document: Document, query: str
-) -> ScoreParts | None:
-    """Return the parts of the score of a hit of query `number`; None for a score of sparse vectors alone."""
+    collection: Collection, ranking: Ranking, number: int, documents: Sequence[Document], query: str
+) -> list[ScoreParts | None]:
+    """Return the parts of the scores of hits of query `number`; None without parts."""
     if ranking.parts is None:
-        return None
-    hits, words = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}, None
-    if "bm25" in hits:
-        language = collection.settings.language
-        stems, typed = set(stemmed([document.full], language)[0]), [query[a:b] for a, b in word_spans(query)]
-        pairs = zip(typed, stemmed(typed, language), strict=True)
-        words = tuple(dict.fromkeys(word for word, word_stems in pairs if stems.intersection(word_stems)))
-    return ScoreParts({kind: scores.get(document.id, 0.0) for kind, scores in hits.items()}, words)
+        return [None] * len(documents)
+    scores = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}
+    kinds = [{kind: of_kind.get(document.id, 0.0) for kind, of_kind in scores.items()} for document in documents]
+    if "bm25" not in scores:
+        return [ScoreParts(parts) for parts in kinds]
+    language = collection.settings.language
+    typed = [query[start:end] for start, end in word_spans(query)]
+    pairs = [*zip(typed, stemmed(typed, language), strict=True)]
+    return [
+        ScoreParts(parts, tuple(dict.fromkeys(word for word, stems in pairs if not stems_there.isdisjoint(stems))))
+        for parts, stems_there in zip(
+            kinds, map(set, stemmed([document.full for document in documents], language)), strict=True
+        )
+    ]
 
 
 @checked
@@ -211,12 +210,9 @@ def search(
     collection = collection.current()
     texts = [query.text for query in records] if like is None else collection.texts([like])
     plan = collection.searcher.plan(k, select(AnswerOptions, options), spare=True)
-
-    encoded = cache(partial(collection.searcher.encode, plan, texts))
-    # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
-    needed = plan.needs_model or like is not None
-    candidates = collection.searcher.candidates(plan, texts, encoded() if needed else None)
-    answers = Answers(collection, tuple(records), lambda: encoded().sparse, plan, candidates, explain, wacky)
+    encoded = collection.searcher.queries(plan, texts)
+    candidates = collection.searcher.rank(encoded, plan)
+    answers = Answers(collection, tuple(records), encoded, plan, candidates, explain, wacky)
     if run is not None:
         answers.ranking.write_trec(run, [query.id for query in records])
     return answers

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from os import PathLike, fspath
+from pathlib import PurePath
 from typing import Self, Unpack
 
 import numpy as np
@@ -20,6 +21,7 @@ from scipy.sparse import csr_array
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Passages, Units, WholeDocuments
+from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.records import Changed
 from vocable.collection.search import CollectionSearch
 from vocable.collection.settings import check_settings
@@ -28,7 +30,6 @@ from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.data.texts import Documents, Texts, as_texts
 from vocable.encoding.encode import EncodedCorpus
-from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.engines.memory import MemoryStore
@@ -86,13 +87,22 @@ class Collection:
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents, model={self.models.name!r})"
 
     def __str__(self) -> str:
-        weights = "" if self.kept_weights is None else f", hybrid weights {name_weights(self.kept_weights)}"
+        weights = "" if self.kept_weights is None else f", weights {name_weights(self.kept_weights)}"
         return f"{self.place}: {self.built or f'{len(self):,} documents'}{weights}"
 
     def to_json(self) -> dict[str, object]:
         """Return the counts of the making as JSON values."""
         kept = {} if self.kept_weights is None else {"weights": self.kept_weights}
         return {"output": self.place, **kept, **({"texts": len(self)} if self.built is None else self.built.to_json())}
+
+    @property
+    def name(self) -> str:
+        """The last part of the place."""
+        return PurePath(self.place.partition("?")[0]).name
+
+    def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
+        """Return the candidates [q, kept] of a plan, best first."""
+        return self.current().searcher.rank(queries, plan)
 
     def close(self) -> None:
         """Close the store; answers that were given before stay readable."""
@@ -168,12 +178,12 @@ class Collection:
 
     @property
     def kept_weights(self) -> dict[Space, float] | None:
-        """The weights of hybrid searches that were chosen by queries; None for equal weights."""
+        """The weights of searches that were chosen by queries; None for equal weights."""
         weights: dict[Space, float] | None = self.store.settings.get("weights")
         return weights
 
     def keep_weights(self, weights: Mapping[Space, float] | None) -> None:
-        """Store weights of hybrid searches, by default equal weights; who opens the collection then uses them."""
+        """Store weights of searches, by default equal weights; who opens the collection then uses them."""
         chosen = None if weights is None else parse_weights(weights, self.spaces)
         self.store.configure({**self.store.settings_now(), "weights": chosen})
 
@@ -208,14 +218,14 @@ class Collection:
         """Return the ranking of the verb `vocable.search`.
 
         `vectors` are the sparse vectors [q, v] of the queries, and `dense` their dense vectors [q, d] of the same pass;
-        by default the collection's model encodes the queries. The spaces with `weights` are fused; `hybrid` without
-        weights fuses all spaces of queries with the weights that the collection keeps, by default 1. With `like`, the
-        stored vectors of that document are the query, the document is no hit, and BM25 takes no part.
+        by default the collection's model encodes the queries. The spaces with `weights` are fused, by default all
+        spaces of queries with the weights that the collection keeps, or equal weights. With `like`, the stored vectors
+        of that document are the query, the document is no hit, and BM25 takes no part.
         """
-        texts = as_texts(queries, "queries")
-        encoded = None if vectors is None else EncodedTexts(vectors, dense)
-        searcher = self.current().searcher
-        return searcher.run(searcher.plan(k, options), texts, encoded)
+        texts, searcher = as_texts(queries, "queries"), self.current().searcher
+        plan = searcher.plan(k, options)
+        encoded = searcher.queries(plan, texts) if vectors is None else EncodedQueries.of(texts, vectors, dense)
+        return plan.page(searcher.rank(encoded, plan))
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to their largest weights, or by `options`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from vocable.data import Document, Query
 from vocable.explanation import notebook
 from vocable.explanation.explain import Explanation, json_values
 from vocable.explanation.highlights import Snippet, excerpt, parts
-from vocable.indexes.fusion import ScoreParts
+from vocable.indexes.fusion import ScoreParts, name_weights
 
+KINDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense": "dense vectors"}
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
 LINES = 2  # lines of the text
@@ -32,11 +34,12 @@ class Passage:
 class Hit(NamedTuple):
     """A document of an answer.
 
-    In a hybrid search `score` is the fused score; `explanation` always explains the model's own score. In a collection
+    In a search of several kinds of vectors `score` is fused, and `parts` are its parts; `explanation` always explains
+    the model's own score. In a collection
     that is searched by passages, `passage` is the best passage, and the explanation is about it. `snippet` is the part
     of the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make
-    its score. `first_score` is the score before a reranking. `parts` are the parts of the fused score, if a hit of a
-    hybrid search is explained. `copies` are the ids of lower hits with the same title and text.
+    its score. `first_score` is the score before a reranking. `copies` are the ids of lower hits with the same title and
+    text.
     """
 
     rank: int
@@ -73,7 +76,7 @@ class Hit(NamedTuple):
             text = "… " * self._cut[0] + marked + " …" * self._cut[1]
         why = "" if self.explanation is None else self.explanation._repr_html_()
         more = [also_in(self.copies, UNLIMITED)] if self.copies else []
-        more += [] if self.parts is None else [f"parts: {self.parts}"]
+        more += [f"parts: {self.parts}"] if self.parts is not None and self.parts.several else []
         about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *more])
         return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
 
@@ -117,10 +120,10 @@ class Hit(NamedTuple):
         if self.first_score is not None:
             lines.append(f"{indent}score before reranking: {self.first_score:.4g}")
             score = self.first_score
-        if self.parts is not None:
-            lines.append(indent + shortened(f"parts: {self.parts}", width))
         if self.explanation is not None:
-            if abs(self.explanation.score - score) > 1e-3 * score:  # a hybrid search fuses scores
+            if self.parts is not None and self.parts.several:
+                lines.append(indent + shortened(f"parts: {self.parts}", width))
+            if abs(self.explanation.score - score) > 1e-3 * score:  # a search of several kinds fuses scores
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
         return "\n".join(lines)
@@ -131,7 +134,7 @@ class Answer(NamedTuple):
 
     `suggestion` is the query, with each word that occurs in no document replaced by the nearest known word. `missing`
     describes the part of the index that was not searched. `note` names words that no document has. `facets` count
-    values of fields among the best hits.
+    values of fields among the best hits. `weights` are the weights of the kinds of vectors that were searched.
     """
 
     query: Query
@@ -140,11 +143,12 @@ class Answer(NamedTuple):
     missing: str | None = None
     note: str | None = None
     facets: tuple[Facet, ...] = ()
+    weights: Mapping[str, float] | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
         more: dict[str, object] = {"note": self.note, "suggestion": self.suggestion, "missing": self.missing}
-        more["facets"] = [json_values(facet) for facet in self.facets] or None
+        more |= {"facets": [json_values(facet) for facet in self.facets] or None, "weights": self.weights}
         more = {name: value for name, value in more.items() if value is not None}
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
@@ -158,6 +162,19 @@ class Answer(NamedTuple):
         instead = "".join(f" ({line})" for line in (self.missing, self.note) if line)
         instead += f" (did you mean: {self.suggestion})" if self.suggestion else ""
         return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
+
+
+def ranked_by(weights: Mapping[str, float]) -> str:
+    """Return the line that says which kinds of vectors ranked the hits.
+
+    >>> ranked_by({"sparse": 1.0, "bm25": 1.0})
+    "ranked by the model's terms and words (BM25)"
+    >>> ranked_by({"sparse": 0.6, "bm25": 0.4})
+    "ranked by the model's terms and words (BM25), with the weights sparse=0.6,bm25=0.4"
+    """
+    *kinds, last = (KINDS[space] for space in weights)
+    weighed = f", with the weights {name_weights(weights)}" if len({*weights.values()}) > 1 else ""
+    return f"ranked by {', '.join(kinds)}{' and ' * bool(kinds)}{last}{weighed}"
 
 
 @dataclass(frozen=True)

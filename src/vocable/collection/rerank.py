@@ -78,11 +78,11 @@ def reranked(
     *,
     device: str | None = None,
     **options: Unpack[RerankOptions],
-) -> tuple[Ranking, NDArray[np.float64]]:
-    """Return the ranking of q `queries` with its first hits in the order of a cross encoder's scores, and times [q].
+) -> Ranking:
+    """Return the ranking of q `queries` with its first hits in the order of a cross encoder's scores.
 
-    The other hits follow in their order, with scores moved below; `first_scores` has the scores of the given ranking.
-    `texts_of` reads the texts of hits. Times are milliseconds, without the loading of the model.
+    The other hits follow in their order, with scores moved below; `first_scores` has the scores of the given ranking,
+    and `rerank_ms` the milliseconds of each query, without the loading of the model. `texts_of` reads texts of hits.
     """
     model = load_reranker(options.get("rerank") or "", device)
     depth, size, limit = rerank_depth(options), options.get("rerank_batch_size", RERANK_BATCH), options.get("rerank_ms")
@@ -96,7 +96,7 @@ def reranked(
         rows[number, : len(order)], first[number, : len(order)] = rows[number, order], first[number, order]
         scores[number, : len(names)] = [*read[order], *_moved_below(read, scores[number, len(order) : len(names)])]
         times[number] = 1000 * (perf_counter() - started)
-    return replace(ranking, rows=rows, scores=scores, first_scores=first), times
+    return replace(ranking, rows=rows, scores=scores, first_scores=first, rerank_ms=times)
 
 
 def _moved_below(read: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:

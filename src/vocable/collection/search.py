@@ -1,4 +1,4 @@
-"""The search of a collection: a plan of what its options say, and the function that carries it out.
+"""The search of a collection: its plans, and the searches of its spaces.
 
 Letters: q queries, v output vocabulary, d dimensions of dense vectors, k results.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Unpack, cast
 
@@ -17,65 +17,26 @@ from scipy.sparse import csr_array
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
-from vocable.collection.rerank import check_reranking, rerank_depth, reranked
-from vocable.collection.sorting import sort_depth, sorted_by
+from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
+from vocable.collection.rerank import reranked
 from vocable.core.progress import progress
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import warn_of_unknown
 from vocable.engines.base import UNBOUNDED, Store, Vectors
-from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
+from vocable.engines.filters import Filter, check_field, check_fields
 from vocable.engines.protocols import Space
-from vocable.errors import ArgumentError
-from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth, parse_weights
+from vocable.errors import ArgumentError, VectorsError
+from vocable.indexes.fusion import MIN_DEPTH, parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
-from vocable.options import (
-    AnswerOptions,
-    Fusion,
-    Matching,
-    Pruning,
-    QueryEncoding,
-    RerankOptions,
-    SearchOptions,
-    SortOptions,
-    check,
-    select,
-)
+from vocable.options import AnswerOptions, Matching, Pruning, SearchOptions, check, select
 
 logger = logging.getLogger(__name__)
 
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
-SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """A search for k documents after the `offset` best.
-
-    Each space with a weight is searched for `depth` documents. The best `first` of them, fused if there are several
-    spaces, are reranked, and the best `kept` are sorted by a field if there is one.
-    """
-
-    k: int
-    offset: int
-    weights: Mapping[Space, float]  # above 0
-    fusion: Fusion
-    filter: Filter | None
-    like: str | None  # id of a document whose vectors are the query
-    min_score: float | None
-    matching: Matching
-    reranking: RerankOptions
-    sort: str | None  # field, or -FIELD
-    query_encoding: QueryEncoding
-    pruning: Pruning  # pruning of the vectors of `like`
-    facets: tuple[str, ...]  # fields whose values are counted among the best hits
-    depth: int
-    first: int
-    kept: int
-    needs_model: bool  # the collection's own model encodes the query
 
 
 class CollectionSearch:
@@ -94,53 +55,22 @@ class CollectionSearch:
         self._models, self._units, self._counts = models, units, counts
 
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
-        """Return the plan of a search with these options; `ArgumentError` for options that do not go together.
+        """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
         With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
         """
-        like, text = options.get("like"), options.get("filter")
-        weights = self.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
-        if like is not None and not (weights := {name: weight for name, weight in weights.items() if name != "bm25"}):
-            raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
-        reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
-        check_reranking(reranking)
-        if field := sorting.get("sort"):
+        weights = self.weighting(options)
+        if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        offset, reranks = options.get("offset", 0), rerank_depth(reranking)
         facets = select(AnswerOptions, options).get("facets")
-        kept, deepest = sort_depth(sorting) or offset + k, max(MIN_DEPTH, reranks)
-        paged = offset and not sorting.get("sort")  # sorted pages are all of the same hits
-        if len(weights) > 1 and paged and self.reachable(kept) > deepest:  # pages would be of different fusions
-            limit = f"offset + k must be at most {deepest} in a fused search, not {kept}"
-            raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
-        first = self.reachable(max(kept, reranks))
-        depth = fusion_depth(first) if len(weights) > 1 else first
-        if spare and not sorting.get("sort"):
-            kept = max(kept, min(max(SPARE_HITS, 2 * kept), self._most_hits))
-            first = self.reachable(max(kept, reranks))
-            depth = depth if len(weights) > 1 else first
-        return SearchPlan(
-            k=k,
-            offset=offset,
-            weights=weights,
-            fusion=options.get("fusion", "weighted"),
-            filter=parse_filter(text) if isinstance(text, str) else text,
-            like=like,
-            min_score=options.get("min_score"),
-            matching=select(Matching, options),
-            reranking=reranking,
-            sort=field,
-            query_encoding=select(QueryEncoding, options),
-            pruning=select(Pruning, options),
-            facets=() if facets is None else self._facets(facets),
-            depth=depth,
-            first=first,
-            kept=kept,
-            needs_model=like is None and ("sparse" in weights or ("dense" in weights and self._models.dense_inside)),
-        )
+        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._most_hits)
+        return SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
 
-    def encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
-        """Return the sparse vectors [q, v] of a plan's queries, and any dense vectors [q, d] of the same pass."""
+    def queries(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedQueries:
+        """Return the queries of a plan, encoded when a space or an explanation needs their vectors."""
+        return EncodedQueries(texts, partial(self._encode, plan, texts))
+
+    def _encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
         if plan.like is not None:
             dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
@@ -152,44 +82,41 @@ class CollectionSearch:
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
         return vectors
 
-    def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
-        """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
-        return self.candidates(plan, texts, encoded).after(plan.offset).first(plan.k)
-
-    def candidates(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
-        """Return the hits that a plan keeps, from the best on."""
+    def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
+        """Return the candidates [q, kept] of a plan, best first."""
         if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
             _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
-        if encoded is None and (plan.needs_model or plan.like is not None):
-            encoded = self.encode(plan, texts)
-        vectors, dense = encoded or (None, None)
-        rankings = self.rankings(
-            texts,
-            plan.depth + (plan.like is not None),
-            list(plan.weights),
-            vectors=vectors,
-            dense=dense if self._models.dense_inside or plan.like is not None else None,
-            filter=plan.filter,
-            **plan.matching,
-        )
+        rankings = plan.rankings(queries, partial(self._of_space, queries, plan))
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
             logger.warning("%s: %s: the hits are of the rest", self._place, missing)
         elif (share := self._store.encoded_share) < 1 and (share == 0 or rankings.keys() != {"bm25"}):
             missing = f"the index is being made: {share:.0%} of the documents have vectors so far"
-        if plan.like is not None:
-            rankings = {space: ranking.without([plan.like]).first(plan.depth) for space, ranking in rankings.items()}
-        if len(plan.weights) > 1:
-            factors = self._factors(rankings, plan.weights)
-            ranking = fused_with_parts(rankings, plan.weights, plan.fusion, plan.first, factors)
+        rerank = partial(self._reranked, queries, plan)
+        return replace(
+            plan.carry_out(rankings, rerank, self._fields, self._factors(rankings, plan.weights)), missing=missing
+        )
+
+    def _of_space(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Ranking:
+        """Return the ranking [q, depth] of a plan's queries in one space."""
+        depth, filter = plan.depths.depth + (plan.like is not None), plan.filter
+        if space == "sparse":
+            return self.search_space(queries.vectors.sparse, depth, filter=filter, **plan.matching)
+        vectors: Vectors
+        if space == "bm25":
+            vectors = self._counts.lexicon.query_vectors(queries.texts)
+        elif self._models.dense_inside or plan.like is not None:
+            vectors = self._dense(queries)
         else:
-            [ranking] = rankings.values()
-            ranking = replace(ranking, parts=None if "sparse" in rankings else rankings)
-        if plan.reranking.get("rerank"):
-            ranking, _ = self.reranked(ranking, texts, vectors, **plan.reranking)
-        ranking = ranking.first(plan.kept).after(0, plan.min_score)
-        if plan.sort:
-            ranking = sorted_by(ranking, plan.sort, self._fields)
-        return replace(ranking, missing=missing)
+            vectors = self._models.dense_queries(queries.texts)
+        return self.search_space(vectors, depth, space=space, filter=filter)
+
+    def _dense(self, queries: EncodedQueries) -> np.ndarray:
+        """Return the dense vectors [q, d] of queries, of the pass that gives their sparse vectors."""
+        if (dense := queries.vectors.dense) is None:
+            raise VectorsError(
+                f"{self._place}: {self._models.name} gives queries no dense vectors: search without them"
+            )
+        return dense
 
     def _factors(
         self, rankings: Mapping[Space, Ranking], weights: Mapping[Space, float]
@@ -200,25 +127,29 @@ class CollectionSearch:
         lack = self._store.lack_vectors(rankings["bm25"].rows)
         return {"bm25": np.where(lack, sum(weights.values()) / weights["bm25"], 1.0)}
 
-    def weighting(
-        self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
-    ) -> dict[Space, float]:
-        """Return the non-zero weights of the spaces that a search fuses; a search `like` a document uses its vectors.
+    def weighting(self, options: SearchOptions) -> Weights:
+        """Return the non-zero weights of the spaces that a search with these options fuses.
 
-        The weights that the collection keeps were chosen by queries: a search `like` a document has equal weights.
+        By default all spaces of queries have the weights that the collection keeps, or equal weights. Words have no
+        part in a search `like` a document, and the kept weights neither: they were chosen by queries. `minimum_match`
+        counts the terms of sparse vectors, so these are searched alone by default. While an index is being made, words
+        stand for vectors that are missing.
 
         Raises `ArgumentError` for a space that the collection does not have.
         """
-        if hybrid and len(self._spaces) == 1:
-            raise ArgumentError("a hybrid search needs words or dense vectors: index again without --no-bm25")
-        if weights is None and hybrid and not like:
+        weights, like = options.get("weights"), options.get("like") is not None
+        if weights is None and options.get("minimum_match"):
+            weights = {"sparse": 1.0}
+        if weights is None and not like and self._store.encoded_share == 0 and "bm25" in self._spaces:
+            weights = {"bm25": 1.0}
+        if weights is None and not like:
             weights = self._store.settings.get("weights")
-        if weights is None and "bm25" in self._spaces and not like and (share := self._store.encoded_share) < 1:
-            weights = dict.fromkeys(self.hybrid_spaces if share else ("bm25",), 1.0)  # the index is being made
         if weights is None:
-            spaces = ("sparse",) if not hybrid else self._spaces if like else self.hybrid_spaces
-            weights = dict.fromkeys(spaces, 1.0)
-        return parse_weights(weights, self._spaces)
+            weights = dict.fromkeys(self._spaces if like else self.query_spaces, 1.0)
+        parsed = parse_weights(weights, self._spaces)
+        if like and not (parsed := {name: weight for name, weight in parsed.items() if name != "bm25"}):
+            raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
+        return parsed
 
     @property
     def coverage(self) -> Coverage:
@@ -226,43 +157,14 @@ class CollectionSearch:
         return Coverage(*self._store.settings["progress"]["coverage"])
 
     @property
-    def hybrid_spaces(self) -> tuple[Space, ...]:
-        """The spaces that a hybrid search fuses by default: without the model's if its vocabulary lacks the tokens."""
+    def query_spaces(self) -> tuple[Space, ...]:
+        """The spaces that a search fuses by default: without the model's if its vocabulary lacks the tokens."""
         spaces = self._models.query_spaces
         if "bm25" not in spaces or not self.coverage.mostly_lost:
             return spaces
         return tuple(space for space in spaces if space not in self._models.of_one_vocabulary)
 
-    def rankings(
-        self,
-        queries: Sequence[str],
-        k: int,
-        spaces: Sequence[Space],
-        *,
-        vectors: csr_array | None = None,
-        dense: np.ndarray | None = None,
-        filter: Filter | None = None,
-        **matching: Unpack[Matching],
-    ) -> dict[Space, Ranking]:
-        """Return the k best documents in each of `spaces`, with one list of ids.
-
-        `vectors` are the sparse vectors [q, v] of the queries and `dense` their dense vectors [q, d], if known.
-        `matching` applies to sparse vectors only.
-        """
-        if dense is None and "dense" in spaces:
-            dense = self._models.dense_queries(queries)
-        rankings = []
-        for space in spaces:
-            if space == "sparse":
-                sparse = self._models.queries().encode(queries) if vectors is None else vectors
-                rankings.append(self.rank(sparse, k, filter=filter, **matching))
-            else:
-                encoded = self._counts.lexicon.query_vectors(queries) if space == "bm25" else dense
-                assert encoded is not None
-                rankings.append(self.rank(encoded, k, space=space, filter=filter))
-        return dict(zip(spaces, aligned(rankings), strict=True))
-
-    def rank(
+    def search_space(
         self,
         queries: Vectors,
         k: int,
@@ -310,27 +212,16 @@ class CollectionSearch:
                 return enough
             depth = min(4 * depth, most)
 
-    def reranked(
-        self,
-        ranking: Ranking,
-        queries: Sequence[str],
-        vectors: csr_array | None = None,
-        **options: Unpack[RerankOptions],
-    ) -> tuple[Ranking, np.ndarray]:
-        """Return a ranking of q `queries` reranked, and the milliseconds of each; `vectors` [q, v] if they are known.
-
-        The cross encoder reads the text that is shown: the best passage of a document that is searched by passages.
-        """
+    def _reranked(self, queries: EncodedQueries, plan: SearchPlan, ranking: Ranking) -> Ranking:
+        """Return a ranking reranked: the cross encoder reads the text that is shown, such as the best passage."""
 
         def texts_of(number: int, ids: Sequence[str]) -> list[str]:
             documents = [document for document in self._units.documents(ids) if document is not None]
-            typed = queries[number]
-            query = (lambda: self._models.queries().encode([typed])) if vectors is None else lambda: vectors[[number]]
-            shown = zip(documents, self._units.shown(documents, query), strict=True)
+            shown = zip(documents, self._units.shown(documents, lambda: queries.vectors.sparse[[number]]), strict=True)
             texts = {document.id: unit.full for document, unit in shown}
             return [texts.get(identifier, "") for identifier in ids]
 
-        return reranked(ranking, queries, texts_of, device=self._models.device, **options)
+        return reranked(ranking, queries.texts, texts_of, device=self._models.device, **plan.reranking)
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to the `LIKE_TERMS` largest weights.

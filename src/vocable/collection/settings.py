@@ -59,7 +59,7 @@ class CollectionSettings:
     whole: bool = False  # the build is complete
     mean_length: float | None = None  # length in words that BM25's weights on a server use
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
-    weights: dict[Space, float] | None = None  # weights of hybrid searches, chosen by queries; None for equal weights
+    weights: dict[Space, float] | None = None  # weights of searches, chosen by queries; None for equal weights
 
     @property
     def spaces(self) -> tuple[Space, ...]:

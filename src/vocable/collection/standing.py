@@ -71,7 +71,7 @@ class Standing:
         name = " ".join(dict.fromkeys(one for one in (self.id, self.title) if one))
         lines = [f"{name}: {self._place()}"]
         explanation = self.explanation
-        if self.parts is not None:
+        if self.parts is not None and self.parts.several:
             lines.append(f"parts: {self.parts}")
         if explanation.matches and (self.score is None or abs(explanation.score - self.score) > 1e-3 * self.score):
             lines.append(f"the model's own score is {explanation.score:.4g}")
@@ -153,18 +153,17 @@ def _standing(
         passes = matches(parsed, document.fields)
     if passes is False:
         options = cast(StandingOptions, {option: value for option, value in options.items() if option != "filter"})
-    encoded, hits = (
-        collection.models.queries(**select(QueryEncoding, options)).encode_both([query]),
-        list[tuple[str, float]](),
-    )
-    vector = encoded.sparse
+    collection, hits = collection.current(), list[tuple[str, float]]()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
+    plan = collection.searcher.plan(depth, select(SearchOptions, options))
+    queries = collection.searcher.queries(plan, [query])
     while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
         plan = collection.searcher.plan(depth, select(SearchOptions, options))
-        ranking = collection.searcher.run(plan, [query], encoded)
+        ranking = plan.page(collection.searcher.rank(queries, plan))
         previous, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > previous else 0
     rank = next((place for place, (hit, _) in enumerate(hits, start=1) if hit == name), None)
+    vector = queries.vectors.sparse
     [shown] = collection.units.shown([document], lambda: vector)
     stored, names = collection.vectors([shown.id]), collection.models.terms
     model = collection.models.loaded
@@ -181,7 +180,7 @@ def _standing(
         explanation=explain_vectors(vector, stored, names, query_terms, document_terms, wacky),
         lacking=expand_vector(_alone(vector, stored), names, query_terms, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, document_terms, LISTED, wacky),
-        parts=None if rank is None else score_parts(collection, ranking, 0, document, query),
+        parts=None if rank is None else score_parts(collection, ranking, 0, [document], query)[0],
     )
 
 

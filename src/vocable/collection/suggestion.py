@@ -90,7 +90,7 @@ def _nearest(collection: Collection, word: str) -> str | None:
     counts = dict(lexicon.words_like(typed[:2], max(3, len(typed) // 2 - 1), len(typed) + edits))
     if not (stems := likely_stems(typed, stem, counts)):
         return None
-    best = collection.searcher.rank(lexicon.query_vectors(stems, stems=True), DOCUMENTS_READ, space="bm25")
+    best = collection.searcher.search_space(lexicon.query_vectors(stems, stems=True), DOCUMENTS_READ, space="bm25")
     names = dict.fromkeys(name for number in range(len(stems)) for name, _ in best.hits(number))
     documents = [document for document in collection.documents([*names]) if document is not None]
     written = {word for document in documents for word in words(document.full[:MARKED_CHARACTERS])}

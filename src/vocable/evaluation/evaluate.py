@@ -24,10 +24,11 @@ from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, is_model, model_name
 from vocable.encoding.vectors import holds_vectors
-from vocable.engines.protocols import holds_index
+from vocable.engines.protocols import Space, holds_index
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.evaluation.cost import TIMED_ANSWERS, Cost
+from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
+from vocable.evaluation.encoded import Encoded, encode_dataset, stored_dataset
 from vocable.evaluation.expanders import BM25, is_lexical, lexical_search
 from vocable.evaluation.grid import (
     GRID_MEASURES,
@@ -39,28 +40,20 @@ from vocable.evaluation.grid import (
     parse_grid,
     search_grid,
 )
-from vocable.evaluation.hybrid import evaluate_fusions, evaluate_index
-from vocable.evaluation.quality import (
-    DEFAULT_DEPTH,
-    DEFAULT_MEASURES,
-    Evaluation,
-    Retrieval,
-    depth,
-    evaluate_run,
-    parse_measures,
-)
-from vocable.evaluation.retrieval import (
-    Encoded,
-    encode_dataset,
-    rerank,
-    retrieve,
-    retrieve_densely,
-    retrieve_lexically,
-    stored_dataset,
+from vocable.evaluation.plans import Judged, evaluate_dataset, evaluate_index, evaluate_words
+from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
+from vocable.evaluation.retrievers import (
+    DatasetRetriever,
+    SpaceIndex,
+    dense_index,
+    judged_queries,
+    lexical_index,
+    run_index,
+    sparse_index,
 )
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.indexes.ranking import Ranking, read_trec
-from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, checked, select
+from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, SearchOptions, checked, select
 
 ModelOrName: TypeAlias = Model | str | os.PathLike[str]
 System: TypeAlias = ModelOrName | Collection
@@ -86,9 +79,10 @@ def evaluate(
 ) -> ComparedEvaluations | SearchGrid:
     """Measure the quality and cost of models and indexes.
 
-    Each system is tested against the first (paired t-test). With `grid` a model encodes once and is searched with many
-    settings (docs/evaluate.md). With `hybrid` the spaces of an index are fused; `folds` tunes their weights, and
-    `keep_weights` stores them. A run needs only `judgments`.
+    Each system is tested against the first (paired t-test). An index is measured by what its search returns, and by
+    each kind of its vectors. With `grid` a model encodes once and is searched with many settings (docs/evaluate.md).
+    With `hybrid` all fusions are measured; `folds` tunes the weights of an index, and `keep_weights` stores them. A run
+    needs only `judgments`.
 
     Args:
         systems: models, TREC run files, folders of document vectors from `vocable encode`, indexes, bm25, or an
@@ -138,8 +132,8 @@ def evaluate(
         for name, system in named.items():
             points += search_grid(name, _encoded(system, judged, name, options), settings, measures)
         if bm25:
-            by_words = retrieve_lexically(judged, time_queries=time_queries, language=options.get("language"))
-            points.append(GridPoint("BM25", None, evaluate_run("BM25", by_words, judged, measures)))
+            words = lexical_index(judged, time_queries=time_queries, language=options.get("language"))
+            points.append(GridPoint("BM25", None, evaluate_words(words, judged, measures)))
         result = SearchGrid(points)
     try:
         if figure is not None and isinstance(result, SearchGrid):
@@ -261,11 +255,9 @@ def _of_index(system: System, dataset: Dataset, measures: list[str], options: Ev
         dataset,
         measures,
         hybrid=options.get("hybrid", False),
-        weights=options.get("weights"),
         folds=options.get("folds"),
         keep_weights=options.get("keep_weights", False),
-        query_idf=options.get("query_idf"),
-        rerank=select(RerankOptions, options),
+        options=select(SearchOptions, options),
     )
 
 
@@ -301,48 +293,48 @@ def _evaluations(
     time_queries: int,
 ) -> list[Evaluation]:
     """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25."""
-    hybrid, reranking = options.get("hybrid", False), select(RerankOptions, options)
-    k = max(DEFAULT_DEPTH, *(depth(measure) for measure in parse_measures(measures).values()))
-    search_words = partial(
-        retrieve_lexically, dataset, k=k, time_queries=time_queries, language=options.get("language")
-    )
-    lexical = search_words() if bm25 or (hybrid and {*kinds.values()} != {"index"}) else None
-    ids, evaluations = [query.id for query in dataset.queries], []
+    hybrid, reranking, evaluations = options.get("hybrid", False), select(RerankOptions, options), list[Evaluation]()
+    index_words = partial(lexical_index, dataset, time_queries=time_queries, language=options.get("language"))
+    words = index_words() if bm25 or (hybrid and {*kinds.values()} != {"index"}) else None
     for name, kind in sorted(kinds.items(), key=lambda named_kind: named_kind[1] != "index"):
-        system, dense = named[name], None
+        system, indexes = named[name], dict[Space, SpaceIndex]()
         if kind == "index":
             of_index = _of_index(system, dataset, measures, options)
             several = len(named) > 1
             evaluations += [replace(each, name=f"{name}: {each.name}") if several else each for each in of_index]
             continue
+        queries, power = judged_queries(dataset), None
         if kind == "run":
             assert isinstance(system, str | os.PathLike)
-            run = read_trec(system)
-            evaluations.append(evaluate_run(name, run, dataset, measures))
-            if hybrid or reranking.get("rerank"):
-                judged = set(ids)
-                hits = [hit for hit in run if hit.query_id in judged]
-                ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
-                retrieval = Retrieval(ranking, ids, Cost())
+            if not (hybrid or reranking.get("rerank")):
+                evaluations.append(evaluate_run(name, read_trec(system), dataset, measures))
+                continue
+            indexes["sparse"] = run_index(_ranking_of_run(system, dataset))
+        elif kind == "lexical":
+            indexes["sparse"] = index_words(make=lexical_search(str(system), options.get("device")))
         else:
-            if kind == "lexical":
-                retrieval = search_words(make=lexical_search(str(system), options.get("device")))
-            else:
-                encoded = _encoded(system, dataset, name, options)
-                retrieval = retrieve(encoded, k=k, time_queries=time_queries)
-                if hybrid:
-                    other = load_dense_beside(model_name(system)) if kind == "model" else None
-                    dense = retrieve_densely(encoded, other, k=k, time_queries=time_queries)
-            evaluations.append(evaluate_run(name, retrieval, dataset, measures))
-        if reranking.get("rerank"):
-            reranked = rerank(retrieval, dataset, options.get("device"), **reranking)
-            evaluations.append(evaluate_run(f"{name} reranked", reranked, dataset, measures))
-        if hybrid and lexical is not None:
-            power = evaluations[-1].query_idf
-            evaluations += evaluate_fusions(name, retrieval, dense, lexical, dataset, measures, power)
-    if bm25 and lexical is not None:
-        evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
+            encoded = _encoded(system, dataset, name, options)
+            queries, power = judged_queries(dataset, encoded.queries), encoded.query_idf
+            indexes["sparse"] = sparse_index(encoded, time_queries=time_queries)
+            if hybrid:
+                other = load_dense_beside(model_name(system)) if kind == "model" else None
+                dense = dense_index(encoded, other, time_queries=time_queries)
+                indexes |= {} if dense is None else {"dense": dense}
+        if words is not None:
+            indexes["bm25"] = words
+        retriever = DatasetRetriever(name, dataset, indexes, options.get("device"))
+        judged = Judged(retriever, queries, dataset, measures, query_idf=power)
+        evaluations += evaluate_dataset(judged, retriever, hybrid=hybrid, reranking=reranking)
+    if bm25 and words is not None:
+        evaluations.append(evaluate_words(words, dataset, measures))
     return evaluations
+
+
+def _ranking_of_run(place: str | os.PathLike[str], dataset: Dataset) -> Ranking:
+    """Return the hits of a run for the judged queries of a dataset."""
+    ids = [query.id for query in dataset.queries]
+    hits = [hit for hit in read_trec(place) if hit.query_id in set(ids)]
+    return Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
 
 
 def _per_query_rows(evaluations: Sequence[Evaluation]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from vocable.data.texts import as_texts
 from vocable.encoding.protocol import Role
 from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, ModelError
-from vocable.evaluation.retrieval import QueryWeights, unexpanded
+from vocable.evaluation.retrievers import QueryWeights, unexpanded
 from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.indexes.word_counts import count_words
 from vocable.options import Count, CountOrZero, checked

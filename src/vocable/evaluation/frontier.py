@@ -19,7 +19,7 @@ from vocable.core.tables import NONE, Table, Tabled, p_value, short, text_width
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import SETTING_COLUMNS, GridPoint, Setting, grid_notes, swept
-from vocable.evaluation.retrieval import TIMED_HITS
+from vocable.evaluation.retrievers import TIMED_HITS
 from vocable.evaluation.significance import compare, mean_interval, paired_t_test
 from vocable.evaluation.term_curves import term_tables
 

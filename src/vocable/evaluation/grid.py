@@ -10,24 +10,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Unpack
 
 import numpy as np
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
+from vocable.collection.plan import Depths, EncodedQueries, SearchPlan
 from vocable.core.figures import Panel, Point, draw_panels
 from vocable.core.progress import progress
 from vocable.core.tables import NONE, Table, Tabular
 from vocable.data.texts import as_texts
 from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.cost import Cost, RerankTimes, active_terms, flops, rerank_costs
+from vocable.evaluation.cost import Cost, active_terms, flops, rerank_costs
+from vocable.evaluation.encoded import Encoded
 from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
-from vocable.evaluation.retrieval import TIMED_HITS, Encoded
+from vocable.evaluation.retrievers import TIMED_HITS, DatasetRetriever, SpaceIndex, judged_queries
 from vocable.indexes.exact_index import ExactIndex, rescore
 from vocable.indexes.ranking import Ranking
-from vocable.options import CountOrZero, Share, check_fields
+from vocable.options import CountOrZero, RerankOptions, SearchOptions, Share, check_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,6 +74,19 @@ class Setting:
         """Return max_terms, min_weight and mass for pruning the role's vectors with `vocable.prune`."""
         max_terms, mass = getattr(self, f"{role}_max_terms"), getattr(self, f"{role}_mass")
         return max_terms or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
+
+    def plan(self, k: int, reranking: RerankOptions) -> SearchPlan:
+        """Return the plan of a search for k documents by pruned sparse vectors."""
+        max_terms, min_weight, mass = self.limits("query")
+        options: SearchOptions = {
+            "max_terms": max_terms,
+            "min_weight": min_weight,
+            "mass": mass,
+            "minimum_match": self.minimum_match,
+        }
+        if self.rerank:
+            options = {**options, **reranking, "rerank_depth": self.rerank}
+        return SearchPlan.of(Depths.of(k, options, 1), {"sparse": 1.0}, options)
 
     def changed(self) -> dict[str, float]:
         """Return the values that differ from the defaults."""
@@ -137,32 +152,30 @@ def search_grid(
     measures: Measures = GRID_MEASURES,
     *,
     k: int = DEFAULT_DEPTH,
-    reranker: Callable[[Ranking, Setting], tuple[Ranking, np.ndarray]] | None = None,
+    device: str | None = None,
+    rerank_times: dict[Setting, np.ndarray] | None = None,
+    **reranking: Unpack[RerankOptions],
 ) -> list[GridPoint]:
     """Search an encoded dataset with each of the settings, and measure quality and cost.
 
     FLOPS counts the search of the pruned vectors only (Kim et al. 2026, eq. 1); rescoring also reads `rescore` whole
-    documents per query. `k` is the number of results; no measure may look deeper. For a setting with `rerank`,
-    `reranker` returns the reranked ranking, and the milliseconds of each query.
+    documents per query. `k` is the number of results; no measure may look deeper. `reranking` is for settings with
+    `rerank`; the milliseconds of each query [q] are put into `rerank_times`.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
-    k = encoded.dataset.search_depth(k)
+    k, whole = encoded.dataset.search_depth(k), judged_queries(encoded.dataset, encoded.queries)
     with progress("search", total=len(settings)) as advance:
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)
             index = ExactIndex(documents, encoded.document_ids)
             for setting in (each for each in settings if each.limits("document") == limits):
-                queries = prune(encoded.queries, *setting.limits("query"))
-                ranking = index.search(
-                    queries, min(setting.rescore, len(index)) or k, minimum_match=setting.minimum_match
+                search = SpaceIndex(partial(_searched, index, encoded, setting), Cost())
+                plan = setting.plan(k, reranking)
+                ranking = plan.page(
+                    DatasetRetriever(name, encoded.dataset, {"sparse": search}, device).rank(whole, plan)
                 )
-                if setting.rescore:
-                    ranking = rescore(ranking, encoded.queries, encoded.documents, k)
-                times: RerankTimes = {}
-                if setting.rerank and reranker is not None:
-                    ranking, milliseconds = reranker(ranking, setting)
-                    times = rerank_costs(milliseconds)
+                queries = prune(encoded.queries, *setting.limits("query"))
                 matches = index.matched(queries, minimum_match=setting.minimum_match)
                 cost = Cost(
                     query_terms=active_terms(queries),
@@ -170,13 +183,25 @@ def search_grid(
                     flops=flops(queries, documents),
                     bytes_per_document=index.nbytes / max(1, len(index)),
                     matched=float(matches.mean() / max(1, len(index))),
-                    **times,
+                    **({} if ranking.rerank_ms is None else rerank_costs(ranking.rerank_ms)),
                 )
-                label, run = f"{name} {setting}".strip(), ranking.to_run(encoded.query_ids)
-                evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost, query_idf=encoded.query_idf)
+                if rerank_times is not None and ranking.rerank_ms is not None:
+                    rerank_times[setting] = ranking.rerank_ms
+                label, power = f"{name} {setting}".strip(), encoded.query_idf
+                evaluation = evaluate_run(label, ranking, encoded.dataset, measures, cost=cost, query_idf=power)
                 points[setting] = GridPoint(name, setting, evaluation)
+                whole.searched.clear()  # each setting searches other vectors
                 advance(1)
     return [points[setting] for setting in settings]
+
+
+def _searched(
+    index: ExactIndex, encoded: Encoded, setting: Setting, queries: EncodedQueries, plan: SearchPlan
+) -> Ranking:
+    """Search pruned vectors; with `rescore`, the whole vectors order the candidates."""
+    pruned, k = prune(queries.vectors.sparse, **plan.pruning), plan.depths.depth
+    ranking = index.search(pruned, min(setting.rescore, len(index)) or k, **plan.matching)
+    return rescore(ranking, encoded.queries, encoded.documents, k) if setting.rescore else ranking
 
 
 def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Callable[[csr_array], Ranking]]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
@@ -134,20 +134,7 @@ DEFAULT_DEPTH = 1000  # results of a query for measures without a cutoff
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 
 
-class Retrieval(NamedTuple):
-    """The `ranking` [q, k] for the judged queries `query_ids`, its cost, and the power of the IDF in query weights."""
-
-    ranking: Ranking
-    query_ids: list[str]
-    cost: Cost
-    query_idf: float | None = None
-
-    def to_run(self) -> list[ScoredDoc]:
-        """Return the hits as records of ir_measures."""
-        return self.ranking.to_run(self.query_ids)
-
-
-Run = StrPath | Iterable[ScoredDoc] | Retrieval
+Run = StrPath | Iterable[ScoredDoc] | Ranking  # a ranking is of the judged queries
 
 
 @dataclass(frozen=True)
@@ -208,13 +195,11 @@ def evaluate_run(
     cost: Cost | None = None,
     query_idf: float | None = None,
 ) -> Evaluation:
-    """Evaluate a run: the path of a TREC run, hits, or a `Retrieval` with its own cost and power of the IDF.
+    """Evaluate a run: the path of a TREC run, hits, or a ranking of the dataset's judged queries.
 
     Unjudged queries are left out. All measures see equal scores in the dataset's order of ties.
     """
     parsed = parse_measures(measures)
-    if isinstance(run, Retrieval):
-        cost, query_idf = run.cost, run.query_idf
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers, unjudged = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
@@ -320,8 +305,8 @@ def _shown(cost: Cost | None) -> Cost | None:
 
 def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:
     """Return {query id: {document id: score}} for judged queries, and the number of unjudged queries in the run."""
-    if isinstance(run, Retrieval):
-        run = run.to_run()
+    if isinstance(run, Ranking):
+        run = run.to_run([query.id for query in judged.queries])
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
     if isinstance(run, str | os.PathLike):
         if not Path(run).is_file():

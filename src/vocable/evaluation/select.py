@@ -25,6 +25,7 @@ from vocable.encoding.load import load_encoder
 from vocable.encoding.models import is_model, model_digest, model_name
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.text_encoder import TextEncoder
+from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import (
     TIMED_ANSWERS,
@@ -36,22 +37,22 @@ from vocable.evaluation.cost import (
     timed_rows,
 )
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
+from vocable.evaluation.encoded import Encoded, encode_dataset
 from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
-from vocable.evaluation.hybrid import evaluate_fusions
-from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Retrieval, evaluate_run
-from vocable.evaluation.retrieval import (
-    Encoded,
-    encode_dataset,
-    rerank_dataset,
-    retrieve,
-    retrieve_densely,
-    retrieve_lexically,
+from vocable.evaluation.plans import Judged, evaluate_dataset, evaluate_words
+from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation
+from vocable.evaluation.retrievers import (
+    DatasetRetriever,
+    SpaceIndex,
+    dense_index,
+    judged_queries,
+    lexical_index,
+    sparse_index,
 )
 from vocable.evaluation.term_curves import terms_figure
-from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
 
@@ -174,32 +175,27 @@ def _measure(
 ) -> ModelSelection:
     """Encode a dataset with each model, search it with all settings, and time the answers; keep vectors in a folder."""
     dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
-    points, reranking = list[GridPoint](), dict[tuple[str, Setting], np.ndarray]()
+    points, reranking = list[GridPoint](), dict[str, dict[Setting, np.ndarray]]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
     deployments, fusions = dict[str, Deployment](), list[GridPoint]()
-    lexical = retrieve_lexically(dataset, time_queries=TIMED_ANSWERS) if options.get("hybrid") else None
+    words = lexical_index(dataset, time_queries=TIMED_ANSWERS) if options.get("hybrid") else None
     for name, model in models.items():
         folder = None if keep is None else keep / name
         encoded = encode_dataset(
             model, dataset, keep=folder, name=places[name], title=name, dtype=dtype, max_length=max_length
         )
-
-        def reranker(ranking: Ranking, setting: Setting, name: str = name) -> tuple[Ranking, np.ndarray]:
-            how: RerankOptions = {**select_options(RerankOptions, options), "rerank_depth": setting.rerank}
-            result, reranking[name, setting] = rerank_dataset(ranking, dataset, options.get("device"), **how)
-            return result, reranking[name, setting]
-
-        points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH, reranker=reranker)
-        if lexical is not None:
-            fusions += _fusions(name, encoded, lexical, measures)
+        reranking[name], how = {}, select_options(RerankOptions, options)
+        device = options.get("device")
+        points += search_grid(name, encoded, settings, measures, device=device, rerank_times=reranking[name], **how)
+        if words is not None:
+            fusions += _fusions(name, encoded, words, measures)
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
         sizes = len(model.terms), model.parameters, queries.max_length, documents.max_length
         deployments[name] = Deployment(places[name], queries.looked_up, licence(places[name]), *sizes)
-    if lexical is not None:
-        by_words = evaluate_run("BM25", lexical, dataset, measures)
-        fusions.append(_per_document(by_words, len(dataset.documents)))
+    if words is not None:
+        fusions.append(_per_document(evaluate_words(words, dataset, measures), len(dataset.documents)))
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (
@@ -207,7 +203,7 @@ def _measure(
     )
     timed, rows = [], timed_rows(len(dataset.queries), len(times[0][0]))
     for point, (rate, encoding, searching) in zip(points, each, strict=True):
-        extra = reranking.get((point.system, point.setting or Setting()))
+        extra = reranking[point.system].get(point.setting or Setting())
         timed.append(_timed(point, rate, encoding, searching if extra is None else searching + extra[rows]))
     changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
     changed |= {} if max_length is None else {"max_length": max_length}
@@ -215,12 +211,14 @@ def _measure(
     return ModelSelection(dataset.name, deployments, timed, len(rows), changed, reranker=reranker_name, fusions=fusions)
 
 
-def _fusions(name: str, encoded: Encoded, lexical: Retrieval, measures: Sequence[str]) -> list[GridPoint]:
+def _fusions(name: str, encoded: Encoded, words: SpaceIndex, measures: Sequence[str]) -> list[GridPoint]:
     """Evaluate a model's dense vectors, if it has any, and fusions of its whole vectors, as `evaluate` does."""
-    dense = retrieve_densely(encoded, time_queries=TIMED_ANSWERS)
-    evaluations = evaluate_fusions(
-        name, retrieve(encoded), dense, lexical, encoded.dataset, measures, encoded.query_idf
-    )
+    dense = dense_index(encoded, time_queries=TIMED_ANSWERS)
+    indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded), "bm25": words}
+    retriever = DatasetRetriever(name, encoded.dataset, indexes | ({} if dense is None else {"dense": dense}))
+    queries = judged_queries(encoded.dataset, encoded.queries)
+    judged = Judged(retriever, queries, encoded.dataset, measures, query_idf=encoded.query_idf)
+    _, *evaluations = evaluate_dataset(judged, retriever, hybrid=True, reranking={})
     return [_per_document(evaluation, len(encoded.dataset.documents)) for evaluation in evaluations]
 
 

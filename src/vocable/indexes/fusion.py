@@ -31,6 +31,11 @@ class ScoreParts:
     kinds: dict[str, float]
     words: tuple[str, ...] | None = None
 
+    @property
+    def several(self) -> bool:
+        """Return whether the score is fused of several kinds, or of words, which an explanation does not show."""
+        return self.kinds.keys() != {"sparse"}
+
     def __str__(self) -> str:
         words = "" if self.words is None else f" (words: {', '.join(self.words) or 'none'})"
         return " + ".join(f"{kind} {part:.4g}{words if kind == 'bm25' else ''}" for kind, part in self.kinds.items())
@@ -44,12 +49,15 @@ def fusion_depth(k: int) -> int:
 def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
     """Return the weights of `spaces`, given as a mapping or a text "sparse=0.6,bm25=0.4", without weights of 0.
 
-    Raises `ArgumentError` for an unknown or repeated name, and for an invalid weight.
+    A name alone has the weight 1. Raises `ArgumentError` for an unknown or repeated name, and for an invalid weight.
 
     >>> parse_weights("sparse=0.6, bm25=0.4, dense=0", ["sparse", "bm25", "dense"])
     {'sparse': 0.6, 'bm25': 0.4}
+    >>> parse_weights("sparse", ["sparse", "bm25"])
+    {'sparse': 1.0}
     """
-    pairs = [part.partition("=")[::2] for part in weights.split(",")] if isinstance(weights, str) else weights.items()
+    given = [part if "=" in part else f"{part}=1" for part in weights.split(",")] if isinstance(weights, str) else []
+    pairs = [part.partition("=")[::2] for part in given] if isinstance(weights, str) else weights.items()
     parsed: dict[str, float] = {}
     for name, value in ((name.strip(), value) for name, value in pairs):
         if name not in spaces:

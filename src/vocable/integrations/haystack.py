@@ -3,7 +3,7 @@
 from vocable.integrations.haystack import HaystackRetriever
 
 pipeline = haystack.Pipeline()
-pipeline.add_component("retriever", HaystackRetriever("my-index", k=5, hybrid=True))
+pipeline.add_component("retriever", HaystackRetriever("my-index", k=5))
 documents = pipeline.run({"retriever": {"query": "no duplicates", "filter": "lang=en"}})["retriever"]["documents"]
 
 HaystackDocumentEmbedder("vocable-mini").run(documents)["documents"]          # with their `sparse_embedding`

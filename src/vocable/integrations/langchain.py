@@ -2,7 +2,7 @@
 
 from vocable.integrations.langchain import LangChainRetriever
 
-retriever = LangChainRetriever("my-index", k=5, hybrid=True)
+retriever = LangChainRetriever("my-index", k=5)
 documents = retriever.invoke("no duplicates", filter="lang=en")
 """
 

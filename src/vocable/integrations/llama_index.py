@@ -2,7 +2,7 @@
 
 from vocable.integrations.llama_index import LlamaIndexEmbedding, LlamaIndexRetriever
 
-retriever = LlamaIndexRetriever("my-index", k=5, hybrid=True, filter="lang=en")
+retriever = LlamaIndexRetriever("my-index", k=5, filter="lang=en")
 nodes = retriever.retrieve("no duplicates")
 
 sparse = LlamaIndexEmbedding("vocable-mini")

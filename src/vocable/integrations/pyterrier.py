@@ -2,7 +2,7 @@
 
 from vocable.integrations.pyterrier import PyTerrierRetriever as Retriever
 
-pyterrier.Experiment([Retriever("my-index"), Retriever("my-index", hybrid=True)], topics, qrels, ["ndcg"])
+pyterrier.Experiment([Retriever("my-index"), Retriever("my-index", weights="sparse")], topics, qrels, ["ndcg"])
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             version=__version__,
             documents=await service.count(),
             spaces=list(service.collection.models.query_spaces),
-            weights={**service.collection.searcher.weighting(len(service.collection.spaces) > 1, None)},
+            weights={**service.collection.searcher.weighting({})},
             dimensions=service.model.dimensions,
             can_change=service.can_change,
             wacky=service.wacky is not None,

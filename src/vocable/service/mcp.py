@@ -30,7 +30,7 @@ from vocable.service.service import NotFoundError, Service, TooLargeError
 
 logger = logging.getLogger("vocable.service.log")
 
-AGENT_OPTIONS = ("query", "k", "offset", "filter", "hybrid", "explain")  # options of a search that agents are told of
+AGENT_OPTIONS = ("query", "k", "offset", "filter", "explain")  # options of a search that agents are told of
 MAX_HIT_TEXT = 1000  # characters of a hit's text: an agent reads all of an answer
 MAX_FIELD_TEXT = 200  # characters of a field
 MAX_FIELDS = 40  # fields in a description, and of a hit
@@ -87,8 +87,8 @@ TOOLS = {
     "search": ServiceTool(
         "Search {index}. Returns the best documents for a question or keywords, best first, with id, title, fields and "
         f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters; … ends a longer text, or a field of over "
-        f"{MAX_FIELD_TEXT}. `copies` are ids of hits with the same text. Matches by meaning as well as by words; with "
-        "`hybrid` exact words count more. Scores compare only within one search. `offset` gets further hits.",
+        f"{MAX_FIELD_TEXT}. `copies` are ids of hits with the same text. Matches by meaning as well as by words. "
+        "Scores compare only within one search. `offset` gets further hits.",
         SearchRequest,
         _search,
     ),

@@ -167,9 +167,9 @@ class ExplainRequest(JSONBody):
     document: str | None = Field(
         default=None, description="A text of your own, its title first, to score in place of `id`."
     )
-    id: Id | None = Field(default=None, description="Id of a document in the index, as a search returns it.")
-    hybrid: bool = Field(
-        default=False, description="Of `id`: also return its parts in a hybrid search, if it is among the first hits."
+    id: Id | None = Field(
+        default=None,
+        description="Id of a document in the index, as a search returns it; its parts are those of a search.",
     )
     k: int = Field(default=20, ge=1, lt=2**31, description="Number of terms to return of a query that is alone.")
 
@@ -179,7 +179,7 @@ class ViewRequest(JSONBody):
     """A query, or a document in its place, and the rankings to show for it."""
 
     query: str = ""
-    like: Id | None = Field(default=None, description="Id of a document, as in a search: it has the sparse ranking.")
+    like: Id | None = Field(default=None, description="Id of a document, as in a search: words have no part.")
     k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
     show: list[str] = Field(
         default=["sparse"],
@@ -203,14 +203,14 @@ class WrittenDocument(JSONBody):
 
 
 class FoundDocument(WrittenDocument):
-    """A hit; in a hybrid search its score is fused, and the explanation explains the model's own score."""
+    """A hit; of several kinds of vectors its score is fused, and the explanation explains the model's own score."""
 
     model_config = ConfigDict(strict=False)  # the records of an answer have tuples
 
     rank: int
     score: float
     first_score: float | None = Field(default=None, description="The score before a reranking.")
-    parts: ScoreParts | None = Field(default=None, description="Of an explained hit: the parts of a fused score.")
+    parts: ScoreParts | None = Field(default=None, description="The parts of the score, by kind of vectors.")
     explanation: Explanation | None = None
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
     snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
@@ -230,11 +230,12 @@ class SearchAnswer(BaseModel):
     missing: str | None = Field(default=None, description="The part of the index that was not searched, in words.")
     note: str | None = Field(default=None, description="The words of the query that no document has, in a sentence.")
     facets: list[Facet] = Field(default=[], description="Counts of fields' values among the best hits.")
+    weights: dict[str, float] | None = Field(default=None, description="Weights of the kinds of vectors searched.")
 
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query as a record."""
         hits = tuple(document.hit() for document in self.hits)
-        return Answer(query, hits, self.suggestion, self.missing, self.note, tuple(self.facets))
+        return Answer(query, hits, self.suggestion, self.missing, self.note, tuple(self.facets), self.weights)
 
 
 class DocumentsRequest(JSONBody):
@@ -261,7 +262,7 @@ class Info(BaseModel):
     version: str
     documents: int | None = Field(description="Null while the server of the index cannot count them.")
     spaces: list[str]
-    weights: dict[str, float] = Field(description="Of a hybrid search.")
+    weights: dict[str, float] = Field(description="Weights of a search.")
     dimensions: int | None = Field(description="Of the model's dense vectors; null if it is sparse alone.")
     can_change: bool
     wacky: bool = Field(description="The wacky terms are known.")

@@ -19,11 +19,11 @@ from scipy.sparse import csr_array
 
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
+from vocable.collection.plan import EncodedQueries
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
-from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.base import rows_of
@@ -103,7 +103,7 @@ class Service:
         text = ["the first search loads the rest"]
         vectors, dense = encoder.encode_both(text)
         self.columns = vectors.shape[1]
-        collection.search(text, 1, vectors=vectors, dense=dense, hybrid=len(collection.spaces) > 1)
+        collection.search(text, 1, vectors=vectors, dense=dense)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
         self.batcher = Batcher(size=limits["batch_size"], limit=limits["max_queue"], seen=self._seen)
 
@@ -157,7 +157,9 @@ class Service:
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         liked = options.get("like") is not None
-        fused = self.collection.searcher.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
+        if request.query is None and request.vector is not None:
+            options.setdefault("weights", "sparse")
+        fused = self.collection.searcher.weighting(options)
         if liked and (request.query is not None or request.vector is not None):
             raise ArgumentError("`like` stands in place of query and vector")
         if liked:
@@ -167,7 +169,7 @@ class Service:
             )
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
-            message = "send a query or its vector; hybrid, explain and rerank need the query"
+            message = "send a query or its vector; words, dense vectors, explain and rerank need the query"
             raise ArgumentError(f"query is missing: {message}")
         self._check([query])
         if request.vector is not None:
@@ -216,8 +218,6 @@ class Service:
         """Return the terms of a query's vector, or the terms that it shares with a text or a document of the index."""
         if request.document is not None and request.id is not None:
             raise ArgumentError("document and id: give one of them")
-        if request.hybrid and request.id is None:
-            raise ArgumentError("hybrid goes with the id of a document")
         rows = await self._embedded([request.query], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
@@ -340,11 +340,10 @@ class Service:
         options = json.loads(key)
         vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
         dense = self._dense(rows)
-        current = self.collection.current()
+        current, encoded = self.collection.current(), EncodedQueries.of(texts, vectors, dense)
         plan = current.searcher.plan(k, options, spare=True)
-        candidates = current.searcher.candidates(plan, texts, EncodedTexts(vectors, dense))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        return [*Answers(current, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
+        return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
@@ -360,18 +359,21 @@ class Service:
         if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
         why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, text), self.wacky)
-        if not request.hybrid or document is None:
+        if document is None:
             return why
-        ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True)
-        is_hit = document.id in dict(ranking.hits(0))
-        parts = score_parts(collection, ranking, 0, document, request.query) if is_hit else None
+        ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows))
+        if document.id not in dict(ranking.hits(0)):
+            return why
+        [parts] = score_parts(collection, ranking, 0, [document], request.query)
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
         current = self.collection.current()
-        vector = current.like([request.like or ""]) if row is None else self._weighed([row])
-        dense = None if row is None else self._dense([row])
-        return view(current, request, vector, self.wacky, self.rerank, dense)
+        if row is not None:
+            return view(current, request, self._weighed([row]), self.wacky, self.rerank, self._dense([row]))
+        ids = [request.like or ""]
+        dense = np.asarray(current.units.vectors(ids, "dense")) if "dense" in current.spaces else None
+        return view(current, request, current.like(ids), self.wacky, dense=dense)
 
     def _add(self, documents: Sequence[Document]) -> Changed:
         for stored in self.collection.documents([document.id for document in documents]):

@@ -6,10 +6,9 @@ Letters: v output vocabulary, k results.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,13 +16,12 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
-from vocable.collection.search import SPARE_HITS
+from vocable.collection.plan import SPARE_HITS, EncodedQueries
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
 from vocable.engines.base import Hits
-from vocable.engines.filters import Filter, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import (
     MARKED,
@@ -34,12 +32,10 @@ from vocable.explanation.explain import (
     text_terms,
 )
 from vocable.explanation.highlights import TextPart, excerpt, parts
-from vocable.indexes.fusion import aligned, fused, fusion_depth
 from vocable.indexes.ranking import Ranking
-from vocable.options import Pruning, RerankOptions
+from vocable.options import Pruning, RerankOptions, SearchOptions
 from vocable.service.schemas import ViewRequest
 
-T = TypeVar("T")
 HYBRID, RERANKED, UNPRUNED = "hybrid", "reranked", "unpruned"  # rankings besides the rankings of single spaces
 QUERY_TERMS = 200  # listed terms of a query
 MAX_CHARACTERS = 5000  # shown characters of a document
@@ -142,17 +138,10 @@ def view(
 ) -> View:
     """Return the view of a query with its `vector` [1, v] and, if it is known, its `dense` vector [1, d].
 
-    If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`. A
-    reranking that the request shows begins with the ranking that a hybrid search gives.
+    If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`.
     """
     kept = prune(vector, **request.options(Pruning))
-    vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
-    filter = None if request.filter is None else parse_filter(request.filter)
-    rankings, costs = _rankings(collection, request, vectors, dense, filter)
-    if RERANKED in request.show and rerank and rerank.get("rerank"):
-        weights = collection.searcher.weighting(len(collection.spaces) > 1, None)
-        first = next(rankings[name] for name in (HYBRID, *weights, "sparse") if name in rankings)
-        rankings[RERANKED], _ = collection.searcher.reranked(first, [request.query], kept, **rerank)
+    rankings, costs = _rankings(collection, request, vector, kept, dense, rerank or {})
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
@@ -216,38 +205,37 @@ def _facets(collection: Collection, hits: Hits) -> list[Facet]:
 def _rankings(
     collection: Collection,
     request: ViewRequest,
-    vectors: dict[str, csr_array],
+    vector: csr_array,
+    kept: csr_array,
     dense: np.ndarray | None,
-    filter: Filter | None,
+    rerank: RerankOptions,
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
-    """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
-    depth = collection.searcher.reachable(fusion_depth(request.k))
-    rankings: dict[str, Ranking] = {}
-    costs = {}
-    for name, vector in vectors.items():
-        ranking, seconds = _timed(
-            partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
-        )
-        rankings[name] = ranking if request.like is None else ranking.without([request.like]).first(depth)
-        read = collection.store.count_here(vector.indices)
-        costs[name] = VectorCost(vector.nnz, 1000 * seconds, None if read is None else int(read.sum()))
-    others = [space for space in collection.models.query_spaces if space != "sparse"]
-    if others and request.like is None:
-        rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
-        if len(weights := collection.searcher.weighting(True, None)) > 1:
-            spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
-            rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
+    """Return each ranking by its name, and the costs of the rankings by the query's vectors.
+
+    The rankings are those of each space, of a search by default and of its reranking, and of the whole vector if the
+    request prunes it.
+    """
+    searcher, conditions = collection.searcher, request.options(SearchOptions)
+    usual = searcher.weighting(conditions)
+    spaces = list(collection.models.query_spaces) if request.like is None else [*usual]
+    options: dict[str, SearchOptions] = {space: {**conditions, "weights": {space: 1.0}} for space in spaces}
+    if len(usual) > 1:
+        options[HYBRID] = {**conditions, "weights": usual}
+    if RERANKED in request.show and rerank.get("rerank"):
+        options[RERANKED] = {**conditions, "weights": usual, **rerank}
+    asked = {name: EncodedQueries.of([request.query], kept, dense) for name in options}
+    if kept.nnz < vector.nnz:
+        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], EncodedQueries.of([request.query], vector, dense)
+    rankings, costs = {}, {}
+    for name, of_name in options.items():
+        plan, started = searcher.plan(request.k, of_name, spare=True), time.perf_counter()
+        rankings[name] = searcher.rank(asked[name], plan)
+        if name in ("sparse", UNPRUNED):
+            milliseconds = 1000 * (time.perf_counter() - started)
+            searched = asked[name].vectors.sparse
+            read = collection.store.count_here(searched.indices)
+            costs[name] = VectorCost(searched.nnz, milliseconds, None if read is None else int(read.sum()))
     return rankings, costs
-
-
-def _timed(search: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of a search, and the seconds of the fastest of three runs: the machine may be busy."""
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        result = search()
-        seconds.append(time.perf_counter() - started)
-    return result, min(seconds)
 
 
 def _stored(
@@ -270,7 +258,7 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
         return None
     column = np.array([names.index(term)], np.int32)
     vector = csr_array((np.ones(1, np.float32), column, np.array([0, 1], np.int32)), shape=(1, len(names)))
-    hits = collection.searcher.rank(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
+    hits = collection.searcher.search_space(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
     counted = collection.store.count_here(column)

@@ -24,8 +24,8 @@ from vocable.core.progress import progress
 from vocable.core.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.core.threads import release_memory
 from vocable.errors import CollapseError, ModelError
+from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrieval import evaluate_system
 from vocable.torch_models.asymmetric import trainable_tables
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.opening import check_finite

@@ -214,7 +214,7 @@ class Miner:
 
     def __call__(self, examples: list[Example]) -> list[Example]:
         queries = [example.query for example in examples]
-        ranking = self._collection.searcher.rank(
+        ranking = self._collection.searcher.search_space(
             self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
         )
         positive_scores = np.zeros(len(examples), dtype=np.float32)

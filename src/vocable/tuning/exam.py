@@ -12,7 +12,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -20,12 +19,11 @@ from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_judgments, read_queries
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import evaluate_fusion
-from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import Encoded, retrieve
+from vocable.evaluation.encoded import Encoded
+from vocable.evaluation.plans import Judged
+from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_queries, sparse_index
 from vocable.evaluation.significance import mean_interval
-from vocable.indexes.fusion import fused
-from vocable.indexes.ranking import Ranking
 from vocable.language.words import words
 from vocable.training_options import TuningSources
 from vocable.tuning.questions import LEARNED_KINDS, QUESTION_KINDS, Kind, Question, Rarity, question
@@ -34,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 ASKED = "asked"  # kind of a caller's judged queries
 EXAM_MEASURE, EXAM_RECALL = "nDCG@10", "R@100"
-EXAM_DEPTH = 100  # hits per question
 PASSAGE_LENGTH = 8  # words of a passage
 FEWEST_DOCUMENTS = 300  # with fewer documents the exam can show nothing
 MOST_QUESTIONS, ONE_IN = 600, 5  # most questions, and documents per question
@@ -84,7 +81,7 @@ def check_count(documents: Sequence[Document], sources: TuningSources) -> None:
         raise DataError(
             f"{counted(len(documents), 'distinct document')}: the exam of a tuning needs {FEWEST_DOCUMENTS:,}; "
             f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments), and "
-            "--generator writes more questions; or search with the model as it is and BM25 (search --hybrid)"
+            "--generator writes more questions; or search with the model as it is"
         )
 
 
@@ -194,15 +191,13 @@ class ExamAnswers(NamedTuple):
     hybrid: Evaluation
 
 
-def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
-    """Search the encoded collection of the exam, by the model alone and fused with BM25's ranking `lexical`."""
-    measures = [EXAM_MEASURE, EXAM_RECALL]
-    retrieval = retrieve(encoded, k=EXAM_DEPTH)
-    sides = {"sparse": retrieval.ranking, "bm25": lexical}
-    fuse = partial(fused, sides, dict.fromkeys(sides, 1.0), "weighted")
+def answer(encoded: Encoded, words: SpaceIndex, dataset: Dataset) -> ExamAnswers:
+    """Search an encoded dataset, by the model alone and fused with its words."""
+    retriever = DatasetRetriever("exam", dataset, {"sparse": sparse_index(encoded), "bm25": words})
+    queries = judged_queries(dataset, encoded.queries)
+    judged = Judged(retriever, queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
     return ExamAnswers(
-        evaluate_run("alone", retrieval, exam.dataset, measures),
-        evaluate_fusion("hybrid", fuse, exam.dataset, measures),
+        judged.evaluate("alone", {"sparse": 1.0}), judged.evaluate("hybrid", dict.fromkeys(retriever.spaces, 1.0))
     )
 
 

@@ -16,13 +16,12 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document, Example, Query
 from vocable.errors import ModelError
+from vocable.evaluation.encoded import Encoded
 from vocable.evaluation.expanders import generate, generator_task, load_generator
-from vocable.evaluation.retrieval import Encoded
 from vocable.indexes.bm25 import BM25Index
 from vocable.indexes.exact_index import ExactIndex
-from vocable.indexes.fusion import weighted
+from vocable.indexes.fusion import MIN_DEPTH, weighted
 from vocable.indexes.ranking import Ranking
-from vocable.tuning.exam import EXAM_DEPTH
 from vocable.tuning.questions import LEARNED_KINDS, PART_WORDS, Rarity, question
 
 EXAMPLES_FILE = "examples.jsonl"  # file in the folder of a tuning
@@ -86,9 +85,8 @@ def written_examples(
     questions = [text.partition("\n")[0].strip() for [text] in written]
     pairs = [(text, document) for text, document in zip(questions, chosen, strict=True) if text]
     row_of = {document.id: row for row, document in enumerate(collection.dataset.documents)}
-    fused = weighted(
-        _rankings([text for text, _ in pairs], collection, documents, EXAM_DEPTH), [1, 1], depth=ROUND_TRIP
-    )
+    rankings = _rankings([text for text, _ in pairs], collection, documents, MIN_DEPTH)
+    fused = weighted(rankings, [1, 1], depth=ROUND_TRIP)
     return [
         Example(text, document.full)
         for (text, document), hits in zip(pairs, fused.rows.tolist(), strict=True)

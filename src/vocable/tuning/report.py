@@ -78,7 +78,7 @@ class TuningReport(Tabled):
     def next_commands(self) -> list[str]:
         """Return the commands that index the documents with the better model, and search and serve the index."""
         index = f"vocable index {quote(self.better_model)} {quote(self.corpus)} -o my-index"
-        return [index, 'vocable search my-index "your question" --hybrid', "vocable serve my-index"]
+        return [index, 'vocable search my-index "your question"', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:
         """Return nDCG@10 by kind of question, and the costs."""

@@ -40,8 +40,8 @@ from vocable.encoding.load import graph_folder, load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve_lexically
-from vocable.indexes.ranking import Ranking
+from vocable.evaluation.encoded import Encoded, encode_dataset
+from vocable.evaluation.retrievers import lexical_index
 from vocable.options import CountOrZero, checked
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.export import export_model
@@ -52,7 +52,6 @@ from vocable.training.recipe_files import load_yaml, make_recipe
 from vocable.training.train import train
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
-    EXAM_DEPTH,
     AskedQueries,
     answer,
     check_count,
@@ -205,7 +204,7 @@ class Tuning:
         self.log = asked.unjudged
         self.rarity = Rarity(document.full for document in documents)
         self.exam = make_exam(documents, self.rarity, seed, asked.judged, asked.judgments)
-        self.lexical: Ranking = retrieve_lexically(self.exam.dataset, k=EXAM_DEPTH).ranking
+        self.words = lexical_index(self.exam.dataset)
 
     @cached_property
     def collection(self) -> Encoded:
@@ -273,7 +272,7 @@ class Tuning:
     def compare(self, trained: Path | None) -> TuningReport:
         """Ask both models the questions of the exam."""
         collections = [self.collection] + ([] if trained is None else [self._encoded(trained, AFTER)])
-        start, end = (answer(encoded, self.lexical, self.exam) for encoded in (collections[0], collections[-1]))
+        start, end = (answer(encoded, self.words, self.exam.dataset) for encoded in (collections[0], collections[-1]))
         results = changes(start, end, self.exam)
         judgment = judge(results)
         if trained is None:

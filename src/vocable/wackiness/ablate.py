@@ -38,8 +38,8 @@ from vocable.encoding.terms import expansion_entries, flags, input_terms, terms
 from vocable.encoding.vectors import selected
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.encoded import Encoded, encode_dataset
 from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
-from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact

@@ -24,7 +24,7 @@ from vocable.encoding.term_scores import ranked
 from vocable.encoding.terms import Words, expansion_entries, flags, input_terms
 from vocable.encoding.vectors import as_vectors, selected
 from vocable.errors import VectorsError
-from vocable.evaluation.retrieval import Encoded
+from vocable.evaluation.encoded import Encoded
 from vocable.indexes.exact_kernels import compiled
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, checked

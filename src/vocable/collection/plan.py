@@ -1,0 +1,210 @@
+"""The plan of a search, and the steps that every retriever shares: fuse, rerank, cut and sort.
+
+A `Retriever` finds candidates by each kind of vectors, a space, and carries out a plan on them: an index is one, and so
+are stored vectors, a run and BM25 with an expander (`vocable.evaluation.retrievers`).
+
+Letters: q queries, v output vocabulary, d dimensions of dense vectors, k results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.collection.rerank import check_reranking, rerank_depth
+from vocable.collection.sorting import FieldsOf, sort_depth, sorted_by
+from vocable.encoding.protocol import EncodedTexts
+from vocable.engines.base import UNBOUNDED
+from vocable.engines.filters import Filter, parse_filter
+from vocable.engines.protocols import Space
+from vocable.errors import ArgumentError
+from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth
+from vocable.indexes.ranking import Ranking
+from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, select
+
+SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
+Weights = Mapping[Space, float]  # of the spaces that a search fuses, above 0
+
+
+@dataclass(frozen=True)
+class Depths:
+    """The numbers of documents at each step of a search for k documents after the `offset` best.
+
+    Each space is searched for `depth` documents, their fusion is cut to the best `first`, which may be reranked, and
+    the best `kept` of these are sorted if there is a field to sort by. The third page of ten, of 50 reranked hits, has
+    k=10, offset=20, depth=100 (the least that a fusion takes), first=50, kept=30: hits 21 to 30 are shown.
+    """
+
+    k: int
+    offset: int
+    depth: int
+    first: int
+    kept: int
+
+    @classmethod
+    def of(
+        cls,
+        k: int,
+        options: SearchOptions,
+        spaces: int,
+        *,
+        spare: bool = False,
+        reachable: Callable[[int], int] = int,
+        most: int = UNBOUNDED,
+    ) -> Depths:
+        """Return the depths of a search of some number of `spaces`; `ArgumentError` for a page that is too deep.
+
+        With `spare` more than k candidates are kept, at most `most`, since some hits may have the same text.
+        `reachable(k)` is the number of documents that a search for k can return.
+        """
+        sorted_hits, reranks = sort_depth(select(SortOptions, options)), rerank_depth(select(RerankOptions, options))
+        offset, fuses = options.get("offset", 0), spaces > 1
+        kept, deepest = sorted_hits or offset + k, max(MIN_DEPTH, reranks)
+        # Sorted pages are all of the same hits; other pages would be of different fusions.
+        if fuses and offset and not sorted_hits and reachable(kept) > deepest:
+            limit = f"offset + k must be at most {deepest} in a fused search, not {kept}"
+            raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
+        first = reachable(max(kept, reranks))
+        depth = fusion_depth(first) if fuses else first
+        if spare and not sorted_hits:
+            kept = max(kept, min(max(SPARE_HITS, 2 * kept), most))
+            first = reachable(max(kept, reranks))
+            depth = depth if fuses else first
+        return cls(k=k, offset=offset, depth=depth, first=first, kept=kept)
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search: the weights of its spaces, its depths and conditions, a reranking and an order."""
+
+    depths: Depths
+    weights: Weights
+    fusion: Fusion = "weighted"
+    filter: Filter | None = None
+    like: str | None = None  # id of a document whose vectors are the query
+    min_score: float | None = None
+    matching: Matching = field(default_factory=Matching)
+    reranking: RerankOptions = field(default_factory=RerankOptions)
+    sort: str | None = None  # field, or -FIELD
+    query_encoding: QueryEncoding = field(default_factory=QueryEncoding)
+    facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
+
+    @classmethod
+    def of(cls, depths: Depths, weights: Weights, options: SearchOptions, facets: tuple[str, ...] = ()) -> SearchPlan:
+        """Return the plan of a search with these options; `ArgumentError` for options that exclude each other."""
+        reranking, condition = select(RerankOptions, options), options.get("filter")
+        check_reranking(reranking)
+        return cls(
+            depths=depths,
+            weights=weights,
+            fusion=options.get("fusion", "weighted"),
+            filter=parse_filter(condition) if isinstance(condition, str) else condition,
+            like=options.get("like"),
+            min_score=options.get("min_score"),
+            matching=select(Matching, options),
+            reranking=reranking,
+            sort=options.get("sort"),
+            query_encoding=select(QueryEncoding, options),
+            facets=facets,
+        )
+
+    @property
+    def pruning(self) -> Pruning:
+        """Return the limits of the query's vector."""
+        return select(Pruning, self.query_encoding)
+
+    @property
+    def reranks(self) -> bool:
+        """Return whether a cross encoder orders the first hits."""
+        return bool(self.reranking.get("rerank"))
+
+    def page(self, ranking: Ranking) -> Ranking:
+        """Return the k documents after the offset of a ranking [q, kept]."""
+        return ranking.after(self.depths.offset).first(self.depths.k)
+
+    def rankings(self, queries: EncodedQueries, search: Callable[[Space], Ranking]) -> dict[Space, Ranking]:
+        """Return the rankings [q, depth] of the plan's spaces, with one list of ids; `search` makes those not yet made.
+
+        Equal searches of the same queries for different plans are made once.
+        """
+        conditions = self.depths.depth, self.like, repr(self.filter), repr(self.matching), repr(self.pruning)
+        searched = []
+        for space in self.weights:
+            if (space, *conditions) not in queries.searched:
+                queries.searched[space, *conditions] = search(space)
+            searched.append(queries.searched[space, *conditions])
+        return dict(zip(self.weights, aligned(searched), strict=True))
+
+    def carry_out(
+        self,
+        rankings: Mapping[Space, Ranking],
+        rerank: Callable[[Ranking], Ranking],
+        fields_of: FieldsOf,
+        factors: Mapping[Space, np.ndarray] | None = None,
+    ) -> Ranking:
+        """Return the candidates [q, kept] of rankings [q, depth] by space, with their parts.
+
+        `rerank` is called if the plan reranks, and `fields_of` reads the fields of hits to sort. `factors` [q, depth]
+        multiply the scaled scores of a space.
+        """
+        depths = self.depths
+        if self.like is not None:
+            rankings = {name: ranking.without([self.like]).first(depths.depth) for name, ranking in rankings.items()}
+        if len(self.weights) > 1:
+            ranking = fused_with_parts(rankings, self.weights, self.fusion, depths.first, factors)
+        else:
+            [ranking] = rankings.values()
+            ranking = replace(ranking, parts=rankings)
+        if self.reranks:
+            ranking = rerank(ranking)
+        ranking = ranking.first(depths.kept).after(0, self.min_score)
+        return ranking if self.sort is None else sorted_by(ranking, self.sort, fields_of)
+
+
+@dataclass(eq=False)
+class EncodedQueries:
+    """The texts of q queries, their vectors, which `encode` makes when they are first used, and rankings so far."""
+
+    texts: Sequence[str]
+    encode: Callable[[], EncodedTexts]
+    searched: dict[Hashable, Ranking] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], sparse: csr_array, dense: np.ndarray | None = None) -> EncodedQueries:
+        """Return queries whose vectors, sparse [q, v] and dense [q, d], are known."""
+        return cls(texts, lambda: EncodedTexts(sparse, dense))
+
+    @cached_property
+    def vectors(self) -> EncodedTexts:
+        """Return the sparse vectors [q, v], and any dense vectors [q, d] of the same pass."""
+        return self.encode()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the queries as data, with their vectors."""
+        return EncodedQueries.of, (self.texts, *self.vectors)
+
+
+class Retriever(Protocol):
+    """Documents that can be searched by each of `spaces`."""
+
+    @property
+    def name(self) -> str:
+        """The name in a comparison."""
+
+    @property
+    def spaces(self) -> Sequence[Space]:
+        """The kinds of vectors."""
+
+    def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
+        """Return the candidates [q, kept] that the plan keeps, best first."""
+
+    def texts(self, ids: Sequence[str]) -> list[str]:
+        """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
