@@ -8,7 +8,8 @@ document has, sentences, and as a control garbled quotations: nine words in a ro
 three cut short. They are known items: Success@1 is the share of queries whose document comes first. The judged queries
 of a collection have nDCG@10. A source `pairs:FILE` has texts and, as their queries, headings that the texts lack.
 
-Each rule changes the fusion. A difference to the fusion has a paired 95 % interval (Student's t over the queries).
+"search" is what a search returns; each other rule changes the fusion. A difference to the fusion has a paired 95 %
+interval (Student's t over the queries).
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class Case:
     words: Hits
     model: Hits
     dense: Hits
+    searched: Hits
     documents: Mapping[str, Document]
 
     def fused(self, *weights: float) -> dict[str, float]:
@@ -203,22 +205,19 @@ def bonus(case: Case) -> dict[str, float]:
     return {name: score + 3 * (name in case.verbatim) for name, score in case.fused().items()}
 
 
-def run_first(
-    case: Case, most: int = 20, titles_first: bool = True, runs: Callable[[str], bool] = bool
-) -> dict[str, float]:
-    """One of the best hits by words goes first: whose title is the query, else which has it as a run of words."""
-    ids = [
-        name
-        for name, _ in case.words[:most]
-        if case.verbatim.get(name) == 2 or (name in case.verbatim and runs(case.query))
-    ]
-    return first(case, max(ids, key=lambda name: case.verbatim[name] * titles_first, default=None))
+def run_first(case: Case, most: int = 20, *, titles: bool = True, runs: int | None = None) -> dict[str, float]:
+    """One of the best hits by words goes first: whose title is the query, else one of at most so many `runs` of it."""
+    ids = [name for name, _ in case.words[:most] if name in case.verbatim]
+    named = [name for name in ids if titles and case.verbatim[name] == 2]
+    few = ids if runs is None or len(ids) <= runs else []
+    return first(case, next(iter(named or few), None))
 
 
 RULES: dict[str, Callable[[Case], dict[str, float]]] = {
     "words alone": lambda case: dict(case.words),
     "model alone": lambda case: dict(case.model),
     "fusion": Case.fused,
+    "search": lambda case: dict(case.searched),
     "margin 1.1": lambda case: margin(case, 1.1),
     "margin 1.5": lambda case: margin(case, 1.5),
     "all words": all_words,
@@ -228,8 +227,10 @@ RULES: dict[str, Callable[[Case], dict[str, float]]] = {
     "run first, of 10": lambda case: run_first(case, 10),
     "run first, of 20": run_first,
     "run first, of 100": lambda case: run_first(case, 100),
-    "run first, no titles": lambda case: run_first(case, titles_first=False),
-    "title first, no runs": lambda case: run_first(case, runs=lambda query: False),
+    "run first, no titles": lambda case: run_first(case, titles=False),
+    "title first, no runs": lambda case: run_first(case, runs=0),
+    "title or only run first": lambda case: run_first(case, runs=1),
+    "title or one of 3 runs first": lambda case: run_first(case, runs=3),
 }
 
 
@@ -286,12 +287,13 @@ def opened(source: str, folder: Path, model: str, sample: int) -> tuple[Collecti
 def cases(index: Collection, queries: Sequence[str]) -> Iterator[Case]:
     """The queries with their hits."""
     kinds = ("bm25", "sparse", "dense")
-    found = {kind: index.search(queries, MIN_DEPTH, weights={kind: 1.0}) for kind in kinds}
+    found = {kind: index.search(queries, MIN_DEPTH, weights={kind: 1.0}, plain=True) for kind in kinds}
+    searched = index.search(queries, MIN_DEPTH, plain=True)
     for number, query in enumerate(queries):
         hits = [found[kind].hits(number) for kind in kinds]
         ids = sorted({name for ranked in hits for name, _ in ranked})
         documents = {document.id: document for document in index.documents(ids) if document is not None}
-        yield Case(query, *hits, documents)
+        yield Case(query, *hits, searched.hits(number), documents)
 
 
 def main() -> None:

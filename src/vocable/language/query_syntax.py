@@ -3,11 +3,11 @@ r"""The syntax of a typed query: `"a phrase"` must occur in a hit, and `-word` m
 | typed | means |
 |:--|:--|
 | `"binary tree"`, `“binary tree”` | the words stand in this order in the title or in the text, as they are spelled |
-| `-word` | no form of the word, as BM25 compares words |
+| `-word` | no form of the word, as BM25 compares words; in lower case |
 | `-"binary tree"`, `-os.path` | not these words in this order |
 | `\"`, `\-word` | a literal quote or hyphen |
 | `state-of-the-art`, `5" disk`, `print("x")` | text: a hyphen or quote in a word, a quote without another |
-| `-1`, `- x`, `-x`, `-O2`, `--flag`, `-std=c++17`, `-I/usr` | text: a number, an option of one letter, no word |
+| `-1`, `- x`, `-x`, `-O2`, `-Recurse`, `--flag`, `-std=c++17` | text: numbers, and options of commands |
 
 A quote opens after white space and closes before it, or before punctuation.
 """
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from vocable.core.tables import shortened
 from vocable.errors import ArgumentError
+from vocable.language.languages import CODE
 from vocable.language.phrases import SpelledText
-from vocable.language.words import stemmed, words
+from vocable.language.words import stemmed, unspaced, words
 
 QUOTED = r'["“„](?P<phrase>(?!\s)(?:\\.|[^"“”„\\])+)(?<!\s)["“”]'
 WORD = r"(?<=-)(?P<word>(?![A-Za-z]\d*\b(?![-.']))[^\W\d_](?:[^\s!-/:-@\[-^`{-~]|[-.'](?=\w))*)"
@@ -45,6 +46,17 @@ class TypedQuery:
     def __bool__(self) -> bool:
         """Whether the query has conditions."""
         return bool(self.phrases or self.words or self.absent)
+
+    def __str__(self) -> str:
+        """Return the conditions as a line.
+
+        >>> print(parse_query('trees "binary search" -python'))
+        only hits with "binary search", without python (`plain` takes quotes and hyphens as text)
+        """
+        phrases, absent = ([f'"{phrase}"' for phrase in named] for named in (self.phrases, self.absent))
+        conditions = [f"with {' and '.join(phrases)}"] if phrases else []
+        conditions += [f"without {' and '.join([*self.words, *absent])}"] if self.words or absent else []
+        return f"only hits {', '.join(conditions)} (`plain` takes quotes and hyphens as text)" if conditions else ""
 
     def unmet(self, title: str, text: str, language: str) -> str | None:
         """Return what a document does not fulfil, None if it fulfils all; words are those of `language`.
@@ -73,6 +85,16 @@ class TypedQuery:
                     return f'it has the excluded word "{word}"'
         return None
 
+    def required_stems(self, language: str) -> list[str]:
+        """Return stems that BM25 counts in each document with the phrases, without pairs of characters.
+
+        >>> parse_query('the "search trees of" cats').required_stems("english")
+        ['search', 'tree']
+        """
+        whole = language.replace(f"+{CODE}", "")  # a name may be written without the capitals that part it
+        stems = dict.fromkeys(stem for phrase_stems in stemmed(self.phrases, whole) for stem in phrase_stems)
+        return [stem for stem in stems if not unspaced(stem)]
+
 
 def parse_query(typed: str) -> TypedQuery:
     r"""Return the text and the conditions of a query; raise `ArgumentError` for a query of exclusions alone.
@@ -87,8 +109,8 @@ def parse_query(typed: str) -> TypedQuery:
     def read(match: re.Match[str]) -> str:
         phrase = match["phrase"]
         wanted = match["word"] if phrase is None else ESCAPED.sub(r"\1", phrase)
-        if not words(wanted, letters=True):
-            return match[0]  # such as "++"
+        if not words(wanted, letters=True) or (phrase is None and wanted != wanted.lower()):
+            return match[0]  # such as "++" or -Recurse
         if not match["minus"]:
             phrases.append(wanted)
             return wanted
