@@ -145,6 +145,9 @@ class RankingOptions(Matching, RerankOptions, total=False):
             "default all that the index has, with equal weights or its own."
         ),
     ]
+    plain: Annotated[
+        bool, Doc('Search queries as they are: without, "a phrase" must occur in a hit, and -word must not.')
+    ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
     idf_filter: Annotated[

@@ -96,6 +96,8 @@ def _search(
     if not Path(index).exists() and query and Path(query[-1], "commit.json").exists():
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
     records = _queries(query, queries, like)
+    if queries is not None:
+        options.setdefault("plain", True)  # queries of a source were not typed for this syntax
     _load_when_used(*LEFT_OUT_OF_NUMPY)
     several = queries is not None or len(query) > 1 or query == ["-"]
     if index.startswith(("http://", "https://")):

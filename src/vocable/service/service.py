@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,12 +21,12 @@ from scipy.sparse import csr_array
 
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
-from vocable.collection.plan import EncodedQueries
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.collection.search import ALL_DOCUMENTS
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.base import rows_of
@@ -34,6 +35,7 @@ from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
+from vocable.language.query_syntax import parse_query
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
 from vocable.service.batching import ARRIVED, Batcher, Work
@@ -180,7 +182,8 @@ class Service:
                 raise ArgumentError("`query_idf` goes with a query that is encoded, not with its vector")
             row, options["query_idf"] = self._row(request.vector), 0.0
         else:
-            [row] = await self._embedded([query], Prompt("query"))
+            read = query if options.get("plain") else parse_query(query).text
+            [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         if request.explain:  # an explanation takes longer than a search: each is answered when it is done
             return (await self._call(self._search, [(query, row)], request.k, key, True))[0]
@@ -223,6 +226,7 @@ class Service:
         """Return the terms of a query's vector, or the terms that it shares with a text or a document of the index."""
         if request.document is not None and request.id is not None:
             raise ArgumentError("document and id: give one of them")
+        request = request.model_copy(update={"query": parse_query(request.query).text})
         rows = await self._embedded([request.query], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
@@ -231,7 +235,9 @@ class Service:
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
+        [row] = [None]
+        if request.like is None:
+            [row] = await self._embedded([parse_query(request.query).text], Prompt("query"))
         seen: View = await self._call(self._view, request, row)
         now = time.monotonic()
         return dataclasses.replace(seen, milliseconds=1000 * (now - ARRIVED.get(now)))
@@ -357,8 +363,8 @@ class Service:
         options = json.loads(key)
         current = self.collection.current()
         plan = current.searcher.plan(k, options, spare=True)
-        weighed_rows = self._weighed(rows, options.get("query_idf"), plan.idf_filter)
-        encoded = EncodedQueries.of(texts, prune(weighed_rows, **select(Pruning, options)), self._dense(rows))
+        vectors = prune(self._weighed(rows, options.get("query_idf"), plan.idf_filter), **select(Pruning, options))
+        encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]
 

@@ -15,9 +15,10 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
-from vocable.collection.plan import SPARE_HITS, EncodedQueries
+from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
 from vocable.engines.base import Hits
@@ -32,6 +33,7 @@ from vocable.explanation.explain import (
 )
 from vocable.explanation.highlights import TextPart, excerpt, parts
 from vocable.indexes.ranking import Ranking
+from vocable.language.query_syntax import TypedQuery, parse_query
 from vocable.options import Pruning, RerankOptions, SearchOptions
 from vocable.service.schemas import ViewRequest
 
@@ -151,7 +153,8 @@ def view(
     stands_for = representatives(known)
     places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
-    [asked] = [request.query] if request.like is None else collection.texts([request.like])
+    typed = parse_query(request.query) if request.like is None else TypedQuery("")
+    [asked] = [typed.text] if request.like is None else collection.texts([request.like])
     names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
     texts = [asked, *(shown.full for _, shown, _ in stored_units)]
     tokens, *terms_of = text_terms(collection.models.loaded, texts)
@@ -182,7 +185,8 @@ def view(
     terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
     better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
-    note = None if request.like is not None else unknown_note(collection, request.query, guessing=bool(documents))
+    note = None if request.like is not None else unknown_note(collection, typed.text, guessing=bool(documents))
+    note = "; ".join(filter(None, [note, str(typed)])) or None
     facets = _facets(collection, hits[request.show[0]]) if request.show else []
     return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing, note, facets)
 
@@ -224,10 +228,11 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
-    pruned = EncodedQueries.of([request.query], kept, dense)
-    asked = dict.fromkeys(options, pruned)
+    plan = searcher.plan(request.k, conditions)
+    asked = dict.fromkeys(options, searcher.queries(plan, [request.query], EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
-        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], EncodedQueries.of([request.query], vector, dense)
+        options[UNPRUNED] = options["sparse"]
+        asked[UNPRUNED] = searcher.queries(plan, [request.query], EncodedTexts(vector, dense))
     rankings, costs = {}, {}
     for name, of_name in options.items():
         rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
