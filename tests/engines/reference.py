@@ -106,7 +106,7 @@ class LiveDocuments:
         words = stemmed([document.weighed(2) for document in self.documents], "english")
         lengths = np.array([len(stems) for stems in words])
         norms = 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
-        ranking = store.search(store.query_vectors(texts, idf_filter=idf_filter), 50, space="bm25")
+        ranking = store.search(store.query_vectors(texts, idf_filter=idf_filter), len(words), space="bm25")
         for number, asked in enumerate(stemmed(texts, "english")):
             scores = np.zeros(len(words))
             for word in asked:
