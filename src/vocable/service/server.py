@@ -27,8 +27,8 @@ from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
 from vocable.encoding.term_scores import WACKY_SHARE, read_wacky_terms
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import Count, RerankOptions, checked, select
-from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
+from vocable.options import Count, RerankOptions, check, checked, select
+from vocable.service import TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the address is logged for everybody
@@ -53,7 +53,7 @@ class WorkerSettings:
     @property
     def limits(self) -> ServiceLimits:
         """The limits, with defaults."""
-        return {**DEFAULT_LIMITS, **select(ServiceLimits, self.options)}
+        return check(ServiceLimits, select(ServiceLimits, self.options))
 
 
 class ServedIndex(NamedTuple):

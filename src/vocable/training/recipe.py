@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import (
     AliasChoices,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -33,8 +33,8 @@ from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import OneSide, Regularizers
-from vocable.options import DType, values_of
-from vocable.training_options import Masking, PretrainOptions
+from vocable.options import defaults
+from vocable.training_options import OptimizerOptions, PretrainOptions
 
 
 class HardNegatives(Settings):
@@ -112,13 +112,14 @@ class MaxTermsSettings(Settings):
         return self
 
 
-def _option(name: str, **default: Any) -> Any:
-    """Return a field with the limits and the description of an option of `vocable.pretrain`."""
-    hint = get_type_hints(PretrainOptions, include_extras=True)[name]
-    about = next(part.documentation for part in hint.__metadata__ if isinstance(part, Doc))
-    about = re.sub(r"(; [^;]+ by default)?\.$", "", about[0].lower() + about[1:])  # the schema has its own default
-    limits: dict[str, Any] = dict(allowed.limits) if (allowed := values_of(PretrainOptions).get(name)) else {}
-    return Field(**default, description=about, **limits)
+def _keys(record: Any, base: Any) -> Any:
+    """Return a section with the options of a record as keys, with their limits, defaults and descriptions."""
+    usual, fields = defaults(record), dict[str, Any]()
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        [about] = [part.documentation for part in hint.__metadata__ if isinstance(part, Doc)]
+        about = (about[0].lower() + about[1:]).removesuffix(".").replace("None", "null")  # in YAML
+        fields[name] = hint, Field(default=usual[name], description=about)
+    return create_model(record.__name__, __base__=base, **fields)
 
 
 class MiningSettings(Settings):
@@ -131,47 +132,33 @@ class MiningSettings(Settings):
     )
 
 
-class OptimizerSettings(Settings):
-    """Settings that pre-training and retrieval training share."""
+class Steps(Settings):
+    """The length of a training."""
 
     steps: PositiveInt = Field(description="optimizer steps")
-    batch_size: int = _option("batch_size", default=32)
-    gradient_accumulation: int = _option("gradient_accumulation", default=1)
-    learning_rate: float = _option("learning_rate", default=2e-5)
-    weight_decay: float = _option("weight_decay", default=0.01)
-    dropout: float | None = Field(
-        default=0.0, ge=0, lt=1, description="share of activations to drop; null: the model's own rates"
-    )
-    warmup_share: float = _option("warmup_share", default=0.06)
-    dtype: DType = _option("dtype", default="auto")
-    log_every: int = _option("log_every", default=10)
-    save_every: int = _option("save_every", default=200)
+
+
+OptimizerKeys: Any = _keys(OptimizerOptions, Steps)
+
+
+class OptimizerSettings(OptimizerKeys, Steps):
+    """Settings that pre-training and retrieval training share."""
 
 
 WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that mask terms of an output vocabulary
+PretrainKeys: Any = _keys(PretrainOptions, OptimizerSettings)
 
 
-class PretrainSettings(OptimizerSettings):
+class PretrainSettings(PretrainKeys, OptimizerSettings):
     """Masked language modelling, or learning from a teacher, before the retrieval training."""
 
+    model_config = ConfigDict(validate_default=True)
     texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
-    max_length: int = _option("max_length", default=128)
-    masking: Masking = _option("masking", default="uniform")
-    masking_rate: float = _option(
-        "masking_rate", default_factory=lambda values: 0.15 if values.get("masking") in WHOLE_TERMS else 0.3
-    )
-    new_token_weight: float = _option("new_token_weight", default=2.0)
-    teacher: str | None = _option("teacher", default=None)
-    classes: int | None = _option("classes", default=None)
-    labels: bool = _option("labels", default=False)
-    trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
-    train_bias: bool = _option("train_bias", default=False)
-    margin: float = _option("margin", default=0.0)
-    held_out: int = _option("held_out", default=256)
-    passes: int | None = _option("passes", default=None)
-    learning_rate: float = _option("learning_rate", default=3e-4)
-    schedule: Literal["cosine", "linear"] = _option("schedule", default="cosine")
-    schedule_steps: int | None = _option("schedule_steps", default=None)
+
+    @field_validator("masking_rate")
+    @classmethod
+    def _rate_of_the_masking(cls, value: float | None, others: ValidationInfo) -> float:
+        return value or (0.15 if others.data.get("masking") in WHOLE_TERMS else 0.3)
 
     @field_validator("schedule_steps")
     @classmethod
@@ -203,6 +190,7 @@ class TrainingSettings(OptimizerSettings):
     """Retrieval training, by default InfoNCE over in-batch and hard negatives, with FLOPS."""
 
     batch_size: int = Field(default=32, ge=2, description="examples of a batch, on all devices together")
+    learning_rate: float = Field(default=2e-5, gt=0, description="largest learning rate, after the warm-up")
     micro_batch: PositiveInt | None = Field(default=None, description="examples in memory at once; null for all")
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
