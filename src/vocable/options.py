@@ -41,9 +41,20 @@ from vocable.errors import ArgumentError, naming_extra
 P = ParamSpec("P")
 T = TypeVar("T")
 
+
+class Default(NamedTuple):
+    """Metadata of a field: its default. Without it, None is the default where the hint allows None, False of a flag."""
+
+    value: Any
+
+
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
 Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
+WACKY_SHARE = 0.1  # our choice: the score orders terms, but has no threshold above which a term is wacky
+WackyShare: TypeAlias = Annotated[
+    float, Gt(0), Le(1), Default(WACKY_SHARE), Doc("Share of the scored terms that is wacky.")
+]
 IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the models, such as cpu, cuda or cuda:1; by default the best available.")
@@ -57,12 +68,6 @@ Activation: TypeAlias = Literal["relu", "log1p_relu"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 Difficulty: TypeAlias = Literal["hard", "plain"]
-
-
-class Default(NamedTuple):
-    """Metadata of a field: its default. Without it, None is the default where the hint allows None, False of a flag."""
-
-    value: Any
 
 
 class Pruning(TypedDict, total=False):
@@ -352,14 +357,15 @@ def defaults(record: object) -> Mapping[str, Any]:
     >>> dict(defaults(Pruning))
     {'max_terms': None, 'min_weight': 0.0, 'mass': None}
     """
-    values: dict[str, Any] = {}
-    for name, hint in _hints(record).items():
-        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        declared = [part.value for part in getattr(hint, "__metadata__", ()) if isinstance(part, Default)]
-        implied = [None] if NoneType in get_args(kind) else [False] if kind is bool else []
-        if declared or implied:
-            values[name] = (declared or implied)[0]
-    return MappingProxyType(values)
+    values = {name: default_of(hint) for name, hint in _hints(record).items()}
+    return MappingProxyType({name: value for name, value in values.items() if value is not Parameter.empty})
+
+
+def default_of(hint: object) -> Any:
+    """Return the default that a type hint declares or implies; `Parameter.empty` if there is none."""
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    declared = (part.value for part in getattr(hint, "__metadata__", ()) if isinstance(part, Default))
+    return next(declared, None if NoneType in get_args(kind) else False if kind is bool else Parameter.empty)
 
 
 def check(record: type[T], options: Mapping[str, object]) -> T:

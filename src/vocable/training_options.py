@@ -140,7 +140,7 @@ def _check_bootstrap(options: Mapping[str, object]) -> None:
 
 def _check_sources(options: Mapping[str, object]) -> None:
     if options.get("judgments") is not None and options.get("queries") is None:
-        raise ArgumentError("--judgments needs --queries")
+        raise ArgumentError("`judgments` needs `queries`")
 
 
 def _check_ranks(options: Mapping[str, object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import vocable as vo
 from vocable.cli.command import Command, Outcome
@@ -13,6 +13,7 @@ from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
 from vocable.cli.verbs import read_verb
 from vocable.errors import ArgumentError, DataError
+from vocable.options import Default
 from vocable.training_options import PretrainOptions
 
 
@@ -156,7 +157,7 @@ def _make_inference_free(**given: Any) -> Outcome:
     return _adapt("make_inference_free", given, following, opened)
 
 
-PROBE = {"texts": (str, "Probe texts, best from your own corpus; pydocs: by default.")}
+PROBE = {"texts": (Annotated[str, Default("pydocs:")], "Probe texts, best from your own corpus.")}
 
 ADAPTATION_COMMANDS = (
     Command(

@@ -102,7 +102,7 @@ class HashedWords:
         now = self.mean_now()
         if self.mean and abs(now / self.mean - 1) > DRIFT:
             lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"
-            logger.warning("%s: %s: index again, with --replace", self._store.place, lengths)
+            logger.warning("%s: %s: index again, and replace it", self._store.place, lengths)
 
     def mean_now(self) -> float:
         """Return the mean length of the documents as they are now."""

@@ -11,7 +11,7 @@ from typing_extensions import Doc, TypedDict
 
 from vocable.core.hints import goes_with
 from vocable.errors import ArgumentError
-from vocable.options import RECORD_RULES, Default, Device, RerankOptions
+from vocable.options import RECORD_RULES, Default, Device, RerankOptions, WackyShare
 
 TOKEN_VARIABLE = "VOCABLE_TOKEN"  # environment variable that the service and its clients read
 
@@ -48,7 +48,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
         str | None, Doc("Options of the engine for a search, such as partial=true of a server (docs/engines.md).")
     ]
     wacky: Annotated[str | PathLike[str] | None, Doc("Scores of vocable measure-wackiness: mark the wacky terms.")]
-    wacky_share: Annotated[float | None, Gt(0), Le(1), Doc("Share of the scored terms that is wacky, 0.1 by default.")]
+    wacky_share: WackyShare
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     mcp: Annotated[bool, Doc("Answer an agent on stdin and stdout (MCP) instead of HTTP, which has MCP at /mcp.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]
@@ -58,8 +58,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
 
 def _check_service(options: Mapping[str, object]) -> None:
     goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")(options)
-    if options.get("wacky_share") is not None and options.get("wacky") is None:
-        raise ArgumentError("`wacky_share` goes with `wacky`")
+    goes_with("wacky", "wacky_share")(options)
     of_http = (name for name in ("allow_host", "browser", "compare_with") if options.get(name))
     if options.get("mcp") and (name := next(of_http, None)):
         raise ArgumentError(f"`{name}` is for HTTP, not for `mcp` on stdin and stdout")

@@ -155,7 +155,7 @@ class StudyTexts(NamedTuple):
 def _read(queries: str | None, corpus: str, role: Role, limit: int | None, seed: int) -> StudyTexts:
     """Read the texts; of more than `limit` inputs, draw `limit` at random and keep their order."""
     if (queries is None) == (role == "query"):
-        raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
+        raise ArgumentError('`role="query"` needs `queries`, and `role="document"` takes its inputs from `corpus`')
     documents = list(read_corpus(corpus))
     if not documents:
         raise DataError("there are no documents", source=corpus)
