@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from typing_extensions import Doc, TypedDict
 
 from vocable.core.hints import goes_with

@@ -6,35 +6,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
     PositiveInt,
     StringConstraints,
     Tag,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
 )
-from typing_extensions import Doc
 
-from vocable.adapt.stages import Stage, register, stages
+from vocable.adapt.stages import STAGES, OptimizerSettings, Stage
 from vocable.core.fingerprint import DERIVED
 from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError, RecipeError
-from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
-from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
-from vocable.objectives.regularizers import OneSide, Regularizers
-from vocable.options import defaults
-from vocable.training_options import OptimizerOptions, PretrainOptions
+from vocable.objectives.settings import AnyLoss, InfoNCE, OneSide, QueueSettings, Regularizers
 
 
 class HardNegatives(Settings):
@@ -112,16 +105,6 @@ class MaxTermsSettings(Settings):
         return self
 
 
-def _keys(record: Any, base: Any) -> Any:
-    """Return a section with the options of a record as keys, with their limits, defaults and descriptions."""
-    usual, fields = defaults(record), dict[str, Any]()
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        [about] = [part.documentation for part in hint.__metadata__ if isinstance(part, Doc)]
-        about = (about[0].lower() + about[1:]).removesuffix(".").replace("None", "null")  # in YAML
-        fields[name] = hint, Field(default=usual[name], description=about)
-    return create_model(record.__name__, __base__=base, **fields)
-
-
 class MiningSettings(Settings):
     """Negatives that the model itself mines, again and again (ANCE), instead of the examples' own negatives."""
 
@@ -130,60 +113,6 @@ class MiningSettings(Settings):
     corpus: str | None = Field(
         default=None, description="source of the documents; null: the positives that the run sees"
     )
-
-
-class Steps(Settings):
-    """The length of a training."""
-
-    steps: PositiveInt = Field(description="optimizer steps")
-
-
-OptimizerKeys: Any = _keys(OptimizerOptions, Steps)
-
-
-class OptimizerSettings(OptimizerKeys, Steps):
-    """Settings that pre-training and retrieval training share."""
-
-
-WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that mask terms of an output vocabulary
-PretrainKeys: Any = _keys(PretrainOptions, OptimizerSettings)
-
-
-class PretrainSettings(PretrainKeys, OptimizerSettings):
-    """Masked language modelling, or learning from a teacher, before the retrieval training."""
-
-    model_config = ConfigDict(validate_default=True)
-    texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
-
-    @field_validator("masking_rate")
-    @classmethod
-    def _rate_of_the_masking(cls, value: float | None, others: ValidationInfo) -> float:
-        return value or (0.15 if others.data.get("masking") in WHOLE_TERMS else 0.3)
-
-    @field_validator("schedule_steps")
-    @classmethod
-    def _no_shorter_than_the_run(cls, value: int | None, others: ValidationInfo) -> int | None:
-        steps = others.data.get("steps")
-        if value is not None and steps is not None and value < steps:
-            raise ValueError(f"schedule_steps must be at least steps, {steps}")
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> PretrainSettings:
-        if self.teacher is not None and self.masking != "uniform":
-            raise ValueError(f"teacher and masking {self.masking} exclude each other")
-        if self.classes is not None and self.teacher is None:
-            raise ValueError("classes needs a dense teacher")
-        if self.labels and (self.teacher is not None or self.masking != "uniform" or self.margin):
-            raise ValueError("labels exclude teacher, masking and margin")
-        if self.margin and self.teacher is not None:
-            raise ValueError("teacher and margin exclude each other")
-        if self.train_bias and self.trainable != "embeddings":
-            raise ValueError("train_bias needs trainable: embeddings")
-        return self
-
-
-register(Stage("pretrain", PretrainSettings, 50, models=("teacher",)))
 
 
 class TrainingSettings(OptimizerSettings):
@@ -264,6 +193,8 @@ class EvaluationSettings(Settings):
     @field_validator("measures")
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
+        from vocable.evaluation.quality import parse_measures
+
         try:
             parse_measures(names)
         except ArgumentError as error:
@@ -322,7 +253,7 @@ def _key(stage: Stage) -> Any:
 
 
 # A key per stage, in the order that stages are carried out.
-Adapted: Any = create_model("Adapted", __base__=Backbone, **{stage.name: _key(stage) for stage in stages()})
+Adapted: Any = create_model("Adapted", __base__=Backbone, **{stage.name: _key(stage) for stage in STAGES})
 
 
 class Recipe(Adapted, Backbone):
@@ -360,7 +291,7 @@ class Recipe(Adapted, Backbone):
 
     def planned(self) -> list[tuple[Stage, Any]]:
         """Return the stages that the recipe has, each with its settings, in order."""
-        return [(stage, settings) for stage in stages() if (settings := getattr(self, stage.name))]
+        return [(stage, settings) for stage in STAGES if (settings := getattr(self, stage.name))]
 
     def other_models(self) -> list[str]:
         """Return the other models that the run loads: teachers."""

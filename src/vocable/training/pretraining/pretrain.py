@@ -25,6 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
+from vocable.adapt.stages import WHOLE_TERMS, PretrainSettings
 from vocable.core.storage import finish, finished, resumable
 from vocable.data import Example
 from vocable.data.texts import iter_texts
@@ -57,7 +58,6 @@ from vocable.training.pretraining.windows import (
     labelled,
     write_windows,
 )
-from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 from vocable.training_options import PretrainOptions
 
@@ -162,7 +162,7 @@ def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
     try:
         return PretrainSettings.model_validate(given)
     except ValidationError as error:
-        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given)]
+        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given, PretrainSettings)]
         raise ArgumentError("; ".join(lines)) from error
 
 
