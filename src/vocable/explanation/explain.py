@@ -209,10 +209,18 @@ def explain_vectors(
     matches = []
     for column in _descending(contributions):
         term, contribution = names[column], float(contributions[column])
-        origin = term in in_query, term in in_document
-        marked = None if wacky is None else term in wacky and not all(origin)
-        weights = float(query[column]), float(document[column])
-        matches.append(MatchedTerm(term, *weights, contribution, float(contributions[column] / score), *origin, marked))
+        expanded = term not in in_query or term not in in_document
+        matched = MatchedTerm(
+            term=term,
+            query_weight=float(query[column]),
+            document_weight=float(document[column]),
+            contribution=contribution,
+            share=float(contributions[column] / score),
+            in_query=term in in_query,
+            in_document=term in in_document,
+            wacky=None if wacky is None else term in wacky and expanded,
+        )
+        matches.append(matched)
     return Explanation(score, tuple(matches))
 
 

@@ -226,7 +226,17 @@ def write_scores(
     names, (scores, importance, inputs) = list(measured.terms), measured.wackiness
     vocabulary, w_auc = vocabulary_fingerprint(names), measured.record["w_auc"]
     w_auc = math.nan if w_auc is None else w_auc
-    meta = ScoresMeta(model, vocabulary, len(names), role, settings["k"], settings["idf"], queries, corpus, w_auc)
+    meta = ScoresMeta(
+        model=model,
+        vocabulary=vocabulary,
+        size=len(names),
+        role=role,
+        k=settings["k"],
+        idf=settings["idf"],
+        queries=queries,
+        corpus=corpus,
+        w_auc=w_auc,
+    )
     columns = ranked(scores, inputs)
     values = {
         "term": [names[column] for column in columns],
