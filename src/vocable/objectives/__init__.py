@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -71,6 +71,7 @@ def _meant(key: str, sections: Sequence[type[Settings]]) -> str:
     return " or ".join(get_close_matches(key, fields, 1) or below)
 
 
+Divergence = Literal["mse", "kl"]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vocable.errors import ArgumentError
-from vocable.objectives.settings import Divergence
+from vocable.objectives import Divergence
 
 
 class Packed(NamedTuple):

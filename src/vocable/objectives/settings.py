@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from vocable.errors import ArgumentError
-from vocable.objectives import Positive, Settings, Share, Weight
+from vocable.objectives import Divergence, Positive, Settings, Share, Weight
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from vocable.objectives.losses import Batch
 
-Divergence = Literal["mse", "kl"]
 Shape = Literal["constant", "linear", "quadratic"]
 POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
 
