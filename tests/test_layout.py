@@ -61,6 +61,7 @@ SHARED = {
         *("integrations.haystack", "integrations.langchain", "integrations.llama_index", "integrations.pyterrier"),
     ],
     "integrations/test_site_search.py": ["integrations.mkdocs", "integrations.sphinx"],
+    "objectives/test_objectives.py": ["objectives.settings"],
     "publishing/test_publication.py": ["publishing.files", "publishing.manifest"],
     "service/test_app.py": ["service.schemas", "service.service"],
     "service/test_middleware.py": ["service.batching"],
@@ -72,6 +73,7 @@ SHARED = {
     "torch_models/test_triton.py": ["torch_models.triton_kernels"],
     "training/pretraining/test_teacher_tasks_classes.py": ["training.pretraining.teacher_tasks"],
     "training/pretraining/test_teacher_tasks_sap.py": ["training.pretraining.teacher_tasks"],
+    "training/test_stages.py": ["adapt.queries"],
     "training/test_variants.py": ["core.figures"],
     "wackiness/test_measure.py": ["encoding.term_scores"],
 }

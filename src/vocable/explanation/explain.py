@@ -212,10 +212,18 @@ def explain_vectors(
     matches = []
     for place in _descending(contributions):
         term, contribution = names[columns[place]], float(contributions[place])
-        origin = term in in_query, term in in_document
-        marked = None if wacky is None else term in wacky and not all(origin)
-        weights = float(query_weights[place]), float(document_weights[place])
-        matches.append(MatchedTerm(term, *weights, contribution, contribution / score, *origin, marked))
+        expanded = term not in in_query or term not in in_document
+        matched = MatchedTerm(
+            term=term,
+            query_weight=float(query_weights[place]),
+            document_weight=float(document_weights[place]),
+            contribution=contribution,
+            share=contribution / score,
+            in_query=term in in_query,
+            in_document=term in in_document,
+            wacky=None if wacky is None else term in wacky and expanded,
+        )
+        matches.append(matched)
     return Explanation(score, tuple(matches))
 
 

@@ -252,30 +252,37 @@ class _Publication:
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
         page = page_files(self.title, self.script, self.scripts, TOKENIZER_SCRIPTS[described["model"]["type"]])
         manifest = Manifest(
-            self.title,
-            len(documents),
-            together(len(documents)),
-            self.collection.models.name,
-            query,
-            words is not None,
-            fields,
-            name,
-            blocks,
-            nbytes,
-            {name: name_of(content) for name, content in page.items()},
-            self.language,
-            graph,
-            copies,
-            words is not None and self.collection.searcher.coverage.mostly_lost,
+            title=self.title,
+            documents=len(documents),
+            together=together(len(documents)),
+            model=self.collection.models.name,
+            query=query,
+            words=words is not None,
+            fields=fields,
+            directory=name,
+            blocks=blocks,
+            nbytes=nbytes,
+            page={name: name_of(content) for name, content in page.items()},
+            language=self.language,
+            encoder=graph,
+            copies=copies,
+            lexical=words is not None and self.collection.searcher.coverage.mostly_lost,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, previous, *file) for file in others.items())
         self.names = list(files.names)
         size = files.nbytes + sum(map(len, others.values()))
-        counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
-        linked = sum(bool(document.fields.get(ADDRESS)) for document in documents)
         return Published(
-            str(folder), *counts, len(files.names) + len(others), size, written, 0, linked, graph is not None
+            output=str(folder),
+            documents=len(documents),
+            terms=len(terms.names),
+            words=0 if words is None else len(words.names),
+            files=len(files.names) + len(others),
+            nbytes=size,
+            written=written,
+            removed=0,
+            linked=sum(bool(document.fields.get(ADDRESS)) for document in documents),
+            encoder=graph is not None,
         )
 
     def _content(self) -> tuple[list[Document], csr_array]:

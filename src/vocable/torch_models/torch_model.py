@@ -136,7 +136,15 @@ def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleS
     config = role_config(model, role)
     length, power = length_read(model, role, max_length), getattr(config, "query_idf", None) or 0.0
     kept, d = keeps_special_terms(config), _dimensions(model, role)
-    return RoleSettings(role, own_prompt(model, role), length, terms_kept(model, role), power, kept, d)
+    return RoleSettings(
+        role=role,
+        prompt=own_prompt(model, role),
+        max_length=length,
+        max_terms=terms_kept(model, role),
+        query_idf=power,
+        keeps_special=kept,
+        dimensions=d,
+    )
 
 
 def _dimensions(model: SparseEncoder, role: Role) -> int | None:
