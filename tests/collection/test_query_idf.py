@@ -24,7 +24,7 @@ from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.encoded import encode_dataset
 
 QUERIES = ["the old fox reads", "posting lists at night", "a librarian measures twelve queries"]
 POWER = 0.5

@@ -46,7 +46,7 @@ def predicted(cross: str, documents: list[Document]) -> list[dict[str, float]]:
     return [dict(zip(names, one.tolist(), strict=True)) for one in scores]
 
 
-@pytest.mark.parametrize("options", [{}, {"hybrid": True}, {"filter": "lang=de"}, {"weights": "bm25=1"}])
+@pytest.mark.parametrize("options", [{}, {"weights": "sparse"}, {"filter": "lang=de"}, {"weights": "bm25=1"}])
 def test_the_first_hits_are_ordered_by_predict(
     opened: Collection, cross: str, predicted: list[dict[str, float]], options: dict[str, Any]
 ) -> None:

@@ -39,7 +39,7 @@ def standing(collection: Collection, name: str, **options: Any) -> Standing:
     return found
 
 
-WAYS: list[dict[str, Any]] = [{}, {"hybrid": True}, {"weights": "bm25=1"}, {"filter": "lang=en"}]
+WAYS: list[dict[str, Any]] = [{}, {"weights": "sparse"}, {"weights": "bm25=1"}, {"filter": "lang=en"}]
 PRUNED: dict[str, Any] = {"max_terms": 3, "query_idf": 1.0}
 
 
@@ -107,7 +107,7 @@ def test_unknown_documents_and_options_without_an_index_are_refused(collection: 
     with pytest.raises(ArgumentError):
         explain(collection.models.loaded, QUERY, "a fox", k=3)
     with pytest.raises(ArgumentError):
-        explain(collection, QUERY, hybrid=True)
+        explain(collection, QUERY)
 
 
 def test_texts_are_explained_as_before(collection: Collection) -> None:

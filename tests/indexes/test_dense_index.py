@@ -19,7 +19,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import evaluate_index
+from vocable.evaluation.plans import evaluate_index
 from vocable.indexes import dense_index
 from vocable.indexes.dense_index import DenseIndex, rounded
 from vocable.torch_models.inference_free import make_inference_free
@@ -116,7 +116,7 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         found = collection.search(queries, 5, weights="dense=1")
         assert [found.hits(number)[0][0] for number in range(2)] == best
         np.testing.assert_allclose(found.scores[:, 0], (asked @ vectors.T).max(axis=1), atol=0.01)
-        assert len(collection.search(queries, 5, hybrid=True).hits(0)) == 5
+        assert len(collection.search(queries, 5).hits(0)) == 5
         stored = collection.store.vectors([documents[0].id], "dense")
         np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
     with index(model, corpus, tmp_path / "other", no_dense=True, **options) as other:  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         index(model, corpus, tmp_path / "third", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"hybrid": True}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
+@pytest.mark.parametrize("options", [{}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
 def test_a_search_encodes_its_queries_once(
     backbones: dict[str, Path],
     corpus: Path,
@@ -161,11 +161,11 @@ def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Colle
     return opened.with_model(str(tmp_path / "free"))
 
 
-def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
+def test_dense_vectors_are_left_out_of_a_search_whose_queries_have_none(
     looked_up: Collection, documents: list[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        found = search(looked_up, ["the fox"], 5, hybrid=True, explain=True)[0]
+        found = search(looked_up, ["the fox"], 5, explain=True)[0]
     expected = looked_up.search(["the fox"], 5, weights="sparse=1,bm25=1")
     assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
     assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
@@ -182,5 +182,5 @@ def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
             search(looked_up, ["the fox"], weights=weights)
         with pytest.raises(VectorsError):
             evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
-    like = looked_up.search([documents[0].id], 5, like=documents[0].id, hybrid=True)
+    like = looked_up.search([documents[0].id], 5, like=documents[0].id)
     assert set(like.parts or ()) == {"sparse", "dense"}
