@@ -92,7 +92,7 @@ def test_parts_sum_up_to_the_score(collection: Collection, way: dict[str, Any]) 
             assert hit.parts.words or not hit.parts.kinds["bm25"]
     [alone] = search(collection, QUERIES[:1], 1, weights="sparse")[0].hits
     assert alone.parts == ScoreParts({"sparse": pytest.approx(alone.score)})
-    assert alone.to_json()["parts"] == {"kinds": {"sparse": alone.score}, "words": None}
+    assert alone.to_json()["parts"] == {"kinds": {"sparse": alone.score}}
 
 
 def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -> None:

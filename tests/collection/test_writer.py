@@ -352,13 +352,13 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
         pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
         same(collection.search(QUERIES, 5, weights="bm25=0.7,sparse=0,dense=0.2", fusion=fusion), pair, 1e-4)
     same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
-    with pytest.raises(ArgumentError):
-        collection.search(QUERIES, fusion="reciprocal-rank")
+    by_rank = collection.search(QUERIES, 5, fusion="reciprocal-rank")
+    same(by_rank, reciprocal_rank(aligned(spaces), depth=5), 1e-4)
     with pytest.raises(ArgumentError):
         make(documents[:3]).models.dense_queries(QUERIES)
     collection.settings = replace(collection.settings, dense_fingerprint={"weights": "float32:0"})
     with pytest.raises(VectorsError, match=rf"{dense} .*\(weights\)"):
-        collection.with_model().models.dense_queries(QUERIES)
+        collection.with_model().search(QUERIES)
     assert collection.with_model(allow_changed_model=True).models.dense_queries(QUERIES).shape[0] == len(QUERIES)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
+from vocable.encoding import dense_models
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, MissingExtraError, ModelError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.plans import evaluate_index
 from vocable.indexes import dense_index
@@ -144,6 +147,43 @@ def test_a_search_encodes_its_queries_once(
             name for name, _ in collection.search(["the fox"], 3, **options).hits(0)
         ]
         assert "parts: " in found._repr_html_()
+
+
+@pytest.mark.parametrize("kept", [None, {"sparse": 0.5, "bm25": 0.3, "dense": 0.2}, {"dense": 1.0}], ids=str)
+@pytest.mark.parametrize("error", [ModelError, MissingExtraError])
+def test_dense_vectors_are_left_out_of_a_search_if_their_model_cannot_be_loaded(
+    error: type[Exception],
+    kept: dict[str, float] | None,
+    dense: str,
+    backbones: dict[str, Path],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, place = str(shutil.copytree(dense, tmp_path / "dense")), tmp_path / "index"
+    options: Any = {"bm25": True, "dense": model, "dtype": "float32", "device": "cpu"}
+    with index(str(backbones["bert"]), corpus, place, **options) as made:
+        made.keep_weights(kept)
+    if error is ModelError:
+        shutil.rmtree(model)
+    else:
+        monkeypatch.setattr(dense_models, "require_extra", Mock(side_effect=error("PyTorch is not installed")))
+    with open_index(place, device="cpu") as opened:
+        for _ in range(2):
+            [answer] = search(opened, ["the fox"], 5)
+        rest = {"sparse": 0.5, "bm25": 0.3} if kept and "sparse" in kept else {"sparse": 1.0, "bm25": 1.0}
+        assert answer.weights == rest
+        assert [(hit.document.id, hit.score) for hit in answer.hits] == opened.search(
+            ["the fox"], 5, weights=rest
+        ).hits(0)
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == 1
+        assert warned[0].endswith(": the dense vectors of the documents are left out")
+        for weights in ("dense", "sparse=1,dense=1"):
+            with pytest.raises(error):
+                search(opened, ["the fox"], weights=weights)
+        assert set(opened.search([], 5, like="d7").parts or ()) == {"sparse", "dense"}
 
 
 @pytest.fixture
