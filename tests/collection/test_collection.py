@@ -122,10 +122,10 @@ def test_stored_vectors_are_those_of_the_documents(
 
 
 def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
-    answers = search(folder, [Query("q1", QUERIES[0]), Query("q2", QUERIES[1])], 3, explain=True)
+    answers = search(folder, [Query("q1", QUERIES[0]), Query("q2", QUERIES[1])], 3, explain=True, weights="sparse")
     assert (len(answers), repr(answers)) == (2, "Answers(2 queries, k=3)")
     assert [answer.query.id for answer in answers] == ["q1", "q2"]
-    ranking = open_index(folder).search(QUERIES, 3)
+    ranking = open_index(folder).search(QUERIES, 3, weights="sparse")
     for i, answer in enumerate(answers):
         assert [(hit.document.id, pytest.approx(hit.score, rel=1e-4)) for hit in answer.hits] == ranking[i]
         assert [hit.rank for hit in answer.hits] == [1, 2, 3]
