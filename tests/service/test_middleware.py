@@ -240,7 +240,7 @@ def test_a_request_beyond_the_time_limit_ends_with_its_status(
 ) -> None:
     client, hold = served(exact, timeout=1), threading.Event()
     done: list[str] = []
-    monkeypatch.setattr(CollectionSearch, "candidates", lambda *_, **__: hold.wait(10) and 1 / 0)
+    monkeypatch.setattr(CollectionSearch, "rank", lambda *_, **__: hold.wait(10) and 1 / 0)
     monkeypatch.setattr(client.service.collection, "documents", lambda ids: done.extend(ids) or [None for _ in ids])
     slow, waiting = client.together(
         [("POST", "/search", {"json": {"query": "a fox"}}), ("GET", "/documents", {"params": {"id": "d1"}})]
@@ -266,7 +266,7 @@ def test_an_internal_error_is_logged_and_told_to_nobody(
 ) -> None:
     client = served(exact)
     capsys.readouterr()
-    monkeypatch.setattr(CollectionSearch, "candidates", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(CollectionSearch, "rank", lambda *_, **__: 1 / 0)
     answer = client("POST", "/search", json={"query": "a fox"})
     assert (answer.status_code, answer.json()["error"]) == (500, "internal error: the log has more")
     line = json.loads(capsys.readouterr().err)
@@ -358,7 +358,7 @@ def test_a_panic_ends_no_thread(served: Serve, store: Path, monkeypatch: pytest.
         raise Panic("slice index")
 
     collection = client.service.collection
-    for owner, name in ((CollectionSearch, "candidates"), (collection, "add"), (collection, "documents")):
+    for owner, name in ((CollectionSearch, "rank"), (collection, "add"), (collection, "documents")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, fail)
             asked = [("POST", "/search", {"json": {"query": "a fox"}}), ("PUT", "/documents", body)]
