@@ -105,7 +105,7 @@ class Encoding(Inference, Pruning, total=False):
 class IndexOptions(Encoding, total=False):
     """Encoding of the documents of an index, their words for BM25, and the weight of their titles."""
 
-    bm25: Annotated[bool, Default(True), Doc("Also index the words of the documents, for hybrid search.")]
+    bm25: Annotated[bool, Default(True), Doc("Also index the words of the documents.")]
     title_weight: Annotated[
         int, Ge(1), Le(100), Doc("With `bm25`: how often the words of a title count; 1 by default.")
     ]
@@ -173,7 +173,7 @@ class ListOptions(RankingOptions, SortOptions, total=False):
 
     like: Annotated[str | None, Doc("In place of queries: the id of a document, to find others like it.")]
     offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, such as the hits of earlier pages.")]
-    min_score: Annotated[float | None, Doc("Leave out hits with a lower score (in a hybrid search, the fused one).")]
+    min_score: Annotated[float | None, Doc("Leave out hits with a lower score.")]
 
 
 class SearchOptions(ListOptions, QueryEncoding, total=False):
@@ -220,9 +220,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     folds: Annotated[
         int | None, Ge(2), Doc("With `hybrid`: also tune the fusion weights of an index, in a cross-validation.")
     ]
-    keep_weights: Annotated[
-        bool, Doc("With `folds`: make tuned weights that gain over equal ones the index's own for hybrid searches.")
-    ]
+    keep_weights: Annotated[bool, Doc("With `folds`: make tuned weights that gain over equal ones the index's own.")]
     long_documents: Annotated[
         Literal["truncate", "maxpool"],
         Doc(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.evaluation.retrieval import encode_dataset
 
 from vocable.collection.answers import search
 from vocable.collection.collection import open_index
@@ -24,6 +23,7 @@ from vocable.encoding.load import load
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
 

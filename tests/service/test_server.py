@@ -353,7 +353,7 @@ def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: l
         names = sorted(there)
         assert [name for name, one in zip(names, collection.documents(names), strict=True) if one is None] == []
         assert collection.documents(sorted(gone)) == [None] * len(gone)
-        found = collection.search(["zebra"], k=len(collection), filter="writer in (0, 1, 2)", hybrid=True)
+        found = collection.search(["zebra"], k=len(collection), filter="writer in (0, 1, 2)")
         assert {name for name, _ in found.hits(0)} >= {name for name in there if re.match("w", name)}
     finally:
         collection.close()

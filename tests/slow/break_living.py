@@ -57,15 +57,15 @@ class Served:
         found: list[Any] = [len(self.opened)]
         for query in queries:
             for power in POWERS:
-                for hybrid in (False, True):
-                    asked: Any = {"hybrid": hybrid} | ({} if power is None else {"query_idf": power})
+                for weights in ({}, {"weights": "sparse"}):
+                    asked: Any = weights | ({} if power is None else {"query_idf": power})
                     request = SearchRequest(query=query, k=80, **asked)
                     answer = asyncio.run(self.service.search(request))
                     opened = vo.search(self.opened, [query], 80, **asked)[0]
                     for one in (answer, opened):
                         # A store adds up a score in any order, so its last bits and the ranks of equal ones differ.
                         hits = sorted((hit.document.id, float(f"{hit.score:.3g}")) for hit in one.hits)
-                        found.append([query, power, hybrid, hits, one.suggestion])
+                        found.append([query, power, weights, hits, one.suggestion])
         return found
 
 

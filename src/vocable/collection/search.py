@@ -169,8 +169,9 @@ class CollectionSearch:
             weights = {"sparse": 1.0}
         if weights is None and not like and self._store.encoded_share == 0 and "bm25" in self._spaces:
             weights = {"bm25": 1.0}
-        if weights is None and not like:
-            weights = self._store.settings.get("weights")
+        if weights is None and not like and (kept := self._store.settings.get("weights")):
+            spaces = self._models.query_spaces if "dense" in kept else self._spaces  # which loads the dense model
+            weights = {space: weight for space, weight in kept.items() if space in spaces} or None
         if weights is None:
             weights = dict.fromkeys(self._spaces if like else self.query_spaces, 1.0)
         parsed = parse_weights(weights, self._spaces)
@@ -186,10 +187,10 @@ class CollectionSearch:
     @property
     def query_spaces(self) -> tuple[Space, ...]:
         """The spaces that a search fuses by default: without the model's if its vocabulary lacks the tokens."""
-        spaces = self._models.query_spaces
-        if "bm25" not in spaces or not self.coverage.mostly_lost:
-            return spaces
-        return tuple(space for space in spaces if space not in self._models.of_one_vocabulary)
+        spaces = self._spaces
+        if "bm25" in spaces and self.coverage.mostly_lost:
+            spaces = [space for space in spaces if space not in self._models.of_one_vocabulary]
+        return tuple(space for space in spaces if space != "dense" or space in self._models.query_spaces)
 
     def search_space(
         self,
