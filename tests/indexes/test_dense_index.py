@@ -19,7 +19,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import evaluate_index
+from vocable.evaluation.plans import evaluate_index
 from vocable.indexes import dense_index
 from vocable.indexes.dense_index import DenseIndex, rounded
 from vocable.torch_models.inference_free import make_inference_free
