@@ -35,7 +35,7 @@ from vocable.evaluation.quality import (
 )
 from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_queries, sparse_index
 from vocable.evaluation.significance import mean_interval
-from vocable.indexes.fusion import name_weights
+from vocable.indexes.fusion import aligned, name_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import DType, Fusion, RerankOptions, SearchOptions
 
@@ -145,20 +145,13 @@ def evaluate_words(words: SpaceIndex, dataset: Dataset, measures: Sequence[str],
     return judged.evaluate(name, {"bm25": 1.0}, cost=words.cost)
 
 
-def evaluate_dataset(
-    judged: Judged, retriever: DatasetRetriever, *, hybrid: bool, reranking: RerankOptions
-) -> Iterator[Evaluation]:
-    """Evaluate a system's own ranking, its reranking, and fusions with its dense vectors and with BM25.
+def evaluate_fusions(judged: Judged, retriever: DatasetRetriever) -> Iterator[Evaluation]:
+    """Evaluate a system's dense vectors, and fusions of its own ranking with them and with BM25.
 
-    The system's ranking is in the space sparse. The bytes of a fusion are the sum over its parts. A fusion has no
+    The system's own ranking is in the space sparse. The bytes of a fusion are the sum over its parts. A fusion has no
     times, since only its parts are timed.
     """
     name, costs = retriever.name, {space: index.cost for space, index in retriever.indexes.items()}
-    yield judged.evaluate(name, {"sparse": 1.0}, cost=costs["sparse"])
-    if reranking.get("rerank"):
-        yield judged.evaluate(f"{name} reranked", {"sparse": 1.0}, cost=costs["sparse"], **reranking)
-    if not hybrid:
-        return
     labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
     if "dense" in costs:
         yield judged.evaluate(f"{name}: dense", {"dense": 1.0}, cost=costs["dense"])
@@ -204,9 +197,9 @@ def evaluate_index(
 
     # What a search returns, and its spaces alone, the best by the first measure first.
     label = f"search ({name_weights(weights)})" if len(weights) > 1 else next(iter(weights))
-    evaluations = [search.evaluate(label, weights, options.get("fusion", "weighted"))]
+    evaluations = [search.evaluate(label, weights, plan.fusion)]
     if plan.reranks:
-        evaluations.append(search.evaluate(f"{label} reranked", weights, **plan.reranking))
+        evaluations.append(search.evaluate(f"{label} reranked", weights, plan.fusion, **plan.reranking))
     alone = [search.evaluate(space, {space: 1.0}) for space in spaces if {space} != weights.keys()]
     evaluations += sorted(alone, key=lambda evaluation: -evaluation.values[str(measures[0]).strip()])
 
@@ -214,7 +207,7 @@ def evaluate_index(
     for chosen in _combinations(spaces) if hybrid else ():
         equal = dict.fromkeys(chosen, 1.0)
         evaluations.append(search.evaluate(f"{','.join(chosen)} by reciprocal rank", equal, "reciprocal-rank"))
-        equally = search.evaluate(name_weights(equal), equal)
+        equally = evaluations[0] if equal == weights else search.evaluate(name_weights(equal), equal)
         if equal != weights:
             evaluations.append(equally)
         if folds is None:
@@ -273,11 +266,13 @@ def tune_weights(
     best = np.array([_best(values[:, fold != number]) for number in range(folds)])[fold]  # [q]
 
     def held_out(k: int) -> Ranking:
-        by_weights = {row: judged.search(tried[row], k) for row in set(best.tolist())}
+        chosen = sorted({*best.tolist()})
+        # Rankings of several spaces and of one may number their documents differently.
+        by_weights = dict(zip(chosen, aligned([judged.search(tried[row], k) for row in chosen]), strict=True))
         return Ranking(
             np.stack([by_weights[row].rows[query] for query, row in enumerate(best)]),
             np.stack([by_weights[row].scores[query] for query, row in enumerate(best)]),
-            next(iter(by_weights.values())).ids,
+            by_weights[chosen[0]].ids,
         )
 
     return tried[_best(values)], held_out
