@@ -12,15 +12,17 @@ from annotated_types import Gt, Lt
 from typing_extensions import TypedDict, Unpack
 
 from vocable import options as shared
+from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
+from vocable.integrations.embedder import EmbedderOptions
+from vocable.language.languages import ENGLISH
 from vocable.options import (
     RECORD_RULES,
     Count,
     CountOrZero,
     Default,
-    Encoding,
-    QueryEncoding,
     SearchOptions,
+    changed,
     check,
     check_arguments,
     check_fields,
@@ -28,7 +30,7 @@ from vocable.options import (
     defaults,
     values_of,
 )
-from vocable.service import ServiceLimits
+from vocable.service import ServiceOptions
 from vocable.training_options import NegativeOptions, PretrainOptions, WackinessOptions
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ def verb(
         ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
         ({"flag": "yes"}, "flag must be True or False, not 'yes'"),
         ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
-        ({"fusion": "reciprocal-rank"}, "`fusion` goes with `hybrid` or `weights`"),
+        ({"sort_hits": 5}, "`sort_hits` needs `sort`"),
+        ({"rerank_ms": 5.0}, "`rerank_ms` needs `rerank`"),
         ({"depth": 3}, "depth: no such option"),
     ],
 )
@@ -82,8 +85,9 @@ def test_what_a_hint_does_not_allow_is_refused(arguments: dict[str, Any], messag
 
 def test_numbers_of_numpy_become_those_of_python() -> None:
     found = verb("m", np.int64(3), flag=np.True_, mass=np.float64(0.5), rate=None, factor="auto", sizes=[None, 2])
-    assert found == {"k": 3, "flag": True, "mass": 0.5}
-    assert [type(value) for value in found.values()] == [int, bool, float]
+    given = {name: found[name] for name in ("k", "flag", "mass")}
+    assert given == {"k": 3, "flag": True, "mass": 0.5}
+    assert [type(value) for value in given.values()] == [int, bool, float]
 
 
 def test_limits_have_a_short_form() -> None:
@@ -111,7 +115,19 @@ def test_missing_options_have_the_defaults_of_their_hints() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [Encoding, QueryEncoding, NegativeOptions, PretrainOptions, ServiceLimits, shared.TestsetOptions, WackinessOptions],
+    [
+        EmbedderOptions,
+        NegativeOptions,
+        OpenedSearchOptions,
+        PretrainOptions,
+        ServiceOptions,
+        WackinessOptions,
+        shared.EvaluationOptions,
+        shared.IndexOptions,
+        shared.SelectionOptions,
+        shared.StandingOptions,
+        shared.TestsetOptions,
+    ],
 )
 def test_each_default_is_within_its_limits(record: Any) -> None:
     usual = defaults(record)
@@ -137,4 +153,21 @@ def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:
         run: str
 
     with pytest.raises(ArgumentError):
-        check(Further, {"run": "x", "fusion": "reciprocal-rank"})
+        check(Further, {"run": "x", "rerank_depth": 5})
+
+
+def test_the_language_of_words_is_english_by_default() -> None:
+    assert defaults(shared.IndexOptions)["language"] == defaults(shared.EvaluationOptions)["language"] == ENGLISH
+
+
+@pytest.mark.parametrize(
+    ("options", "differing"),
+    [
+        ({}, {}),
+        ({"weights": None, "offset": 0, "fusion": "weighted"}, {}),
+        ({"weights": "sparse", "offset": 0}, {"weights": "sparse"}),
+        ({"weights": {"sparse": 1.0}, "plain": True}, {"weights": {"sparse": 1.0}, "plain": True}),
+    ],
+)
+def test_options_that_differ_from_the_defaults(options: dict[str, Any], differing: dict[str, Any]) -> None:
+    assert changed(SearchOptions, check(SearchOptions, options)) == differing

@@ -35,7 +35,7 @@ import typing_extensions
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
-from vocable.core.hints import Values
+from vocable.core.hints import Values, goes_with
 from vocable.errors import ArgumentError, naming_extra
 
 P = ParamSpec("P")
@@ -105,13 +105,9 @@ class Encoding(Inference, Pruning, total=False):
 class IndexOptions(Encoding, total=False):
     """Encoding of the documents of an index, their words for BM25, and the weight of their titles."""
 
-    bm25: Annotated[bool, Default(True), Doc("Also index the words of the documents.")]
-    title_weight: Annotated[
-        int, Ge(1), Le(100), Doc("With `bm25`: how often the words of a title count; 1 by default.")
-    ]
-    language: Annotated[
-        str | None, Doc("Language of BM25's words, such as german, english+code or none; English by default.")
-    ]
+    bm25: Annotated[bool | None, Doc("Also index the words of the documents; by default if the engine has words.")]
+    title_weight: Annotated[int, Ge(1), Le(100), Default(1), Doc("With `bm25`: how often the words of a title count.")]
+    language: Annotated[str, Default("english"), Doc("Language of BM25's words, such as german, english+code or none.")]
 
 
 class QueryEncoding(Pruning, total=False):
@@ -125,15 +121,17 @@ class QueryEncoding(Pruning, total=False):
 class Matching(TypedDict, total=False):
     """Conditions on hits by their terms; an engine declares the conditions that it applies itself."""
 
-    minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
+    minimum_match: Annotated[
+        float, Ge(0), Le(1), Default(0.0), Doc("Share of a query's terms that a hit must contain.")
+    ]
 
 
 class RerankOptions(TypedDict, total=False):
     """Reranking of the first hits by a cross encoder."""
 
     rerank: Annotated[str | None, Doc("Rerank the first hits by this cross encoder: a folder, or a Hub id.")]
-    rerank_depth: Annotated[int, Ge(1), Doc("Hits that are reranked; 100 by default. Others follow in their order.")]
-    rerank_batch_size: Annotated[int, Ge(1), Doc("Hits that the cross encoder scores together; 32 by default.")]
+    rerank_depth: Annotated[int, Ge(1), Default(100), Doc("Hits that are reranked; others follow in their order.")]
+    rerank_batch_size: Annotated[int, Ge(1), Default(32), Doc("Hits that the cross encoder scores together.")]
     rerank_ms: Annotated[float | None, Gt(0), Doc("Milliseconds of a query's reranking; other hits follow in order.")]
 
 
@@ -141,7 +139,7 @@ class SortOptions(TypedDict, total=False):
     """The order of the best hits."""
 
     sort: Annotated[str | None, Doc("Sort the best hits by this field, downwards by -FIELD; hits without it are last.")]
-    sort_hits: Annotated[int, Ge(1), Doc("Best hits that are sorted, of all pages together; 100 by default.")]
+    sort_hits: Annotated[int, Ge(1), Default(100), Doc("Best hits that are sorted, of all pages together.")]
 
 
 class RankingOptions(Matching, RerankOptions, total=False):
@@ -157,7 +155,11 @@ class RankingOptions(Matching, RerankOptions, total=False):
     plain: Annotated[
         bool, Doc('Search queries as they are: without, "a phrase" must occur in a hit, and -word must not.')
     ]
-    fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
+    fusion: Annotated[
+        Fusion,
+        Default("weighted"),
+        Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank)."),
+    ]
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
     idf_filter: Annotated[
         str | None,
@@ -172,7 +174,9 @@ class ListOptions(RankingOptions, SortOptions, total=False):
     """A document instead of a query, the part of a ranking to return, and its order."""
 
     like: Annotated[str | None, Doc("In place of queries: the id of a document, to find others like it.")]
-    offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, such as the hits of earlier pages.")]
+    offset: Annotated[
+        int, Ge(0), Default(0), Doc("Leave out this many of the best hits, such as the hits of earlier pages.")
+    ]
     min_score: Annotated[float | None, Doc("Leave out hits with a lower score.")]
 
 
@@ -211,7 +215,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
         Doc("With `judgments`: source of the queries, such as TREC topics; enough for an index."),
     ]
     corpus: Annotated[str | PathLike[str] | None, Doc("With `judgments` and `queries`: source of the documents.")]
-    language: Annotated[str | None, Doc("Language of BM25's words, such as german or de, or none; English by default.")]
+    language: Annotated[str, Default("english"), Doc("Language of BM25's words, such as german or de, or none.")]
     hybrid: Annotated[bool, Doc("Also evaluate systems fused with BM25, and the spaces of an index with each other.")]
     weights: Annotated[
         str | Mapping[str, float] | None,
@@ -223,6 +227,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     keep_weights: Annotated[bool, Doc("With `folds`: make tuned weights that gain over equal ones the index's own.")]
     long_documents: Annotated[
         Literal["truncate", "maxpool"],
+        Default("truncate"),
         Doc(
             "Documents beyond `max_length`: truncate them, or read them in windows and keep each term's largest weight."
         ),
@@ -257,16 +262,16 @@ class TestsetOptions(TypedDict, total=False):
 
 
 def _check_evaluation(options: Mapping[str, object]) -> None:
-    if options.get("folds") is not None and not options.get("hybrid"):
-        raise ArgumentError("--folds goes with --hybrid")
-    if options.get("keep_weights") and options.get("folds") is None:
-        raise ArgumentError("--keep-weights goes with --folds")
-    if options.get("judgments") is None and (options.get("queries") or options.get("corpus")) is not None:
-        raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
+    goes_with("hybrid", "folds")(options)
+    goes_with("folds", "keep_weights")(options)
+    if "judgments" not in options and options.keys() & {"queries", "corpus"}:
+        raise ArgumentError("`queries` and `corpus` need `judgments`: a dataset has its own")
 
 
 RECORD_RULES: dict[Any, Callable[[Mapping[str, object]], None]] = {
     EvaluationOptions: _check_evaluation,
+    RerankOptions: goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms"),
+    SortOptions: goes_with("sort", "sort_hits"),
 }
 UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
 
@@ -289,6 +294,7 @@ def values_of(target: object) -> dict[str, Values]:
     return checked_values
 
 
+@cache
 def _hints(target: object) -> dict[str, object]:
     unknown: dict[str, object] = {}
     while True:
@@ -387,16 +393,26 @@ def check(record: type[T], options: Mapping[str, object]) -> T:
     Traceback (most recent call last):
     vocable.errors.ArgumentError: max_terms must be at least 1, not 0
     """
-    known, usual = _hints(record), defaults(cast(Any, record))
+    hashable = cast(Any, record)
+    known, usual = _hints(hashable), defaults(hashable)
     if unknown := next((name for name in options if name not in known), None):
         near = get_close_matches(unknown, known, 1)
         raise ArgumentError(f"{unknown}: no such option" + (f"; did you mean {near[0]}" if near else ""))
     values = _checked_values(record, options)
-    changed = {name: value for name, value in values.items() if not _equal(value, usual.get(name))}
     for extended in _extended(record):
         if extended in RECORD_RULES:
-            RECORD_RULES[extended](changed)
+            RECORD_RULES[extended](changed(record, values))
     return cast(T, {**usual, **values} if usual.keys() == known.keys() else values)
+
+
+def changed(record: Any, options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options that differ from the defaults of a record.
+
+    >>> changed(Pruning, {"max_terms": 8, "mass": None})
+    {'max_terms': 8}
+    """
+    usual = defaults(record)
+    return {name: value for name, value in options.items() if not _equal(value, usual.get(name))}
 
 
 def _equal(value: object, default: object) -> bool:
@@ -414,4 +430,4 @@ def select(record: type[T], options: Mapping[str, object]) -> T:
     >>> select(Pruning, {"max_terms": 3, "hybrid": True})
     {'max_terms': 3}
     """
-    return cast(T, {name: value for name, value in options.items() if name in _hints(record)})
+    return cast(T, {name: value for name, value in options.items() if name in _hints(cast(Any, record))})

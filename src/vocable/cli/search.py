@@ -103,7 +103,7 @@ def _search(
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
-        local = {"wacky": wacky, "wacky_share": wacky_share, "run": run}
+        local: dict[str, Any] = {"wacky": wacky, "wacky_share": wacky_share, "run": run}
         return Outcome(_shown(search_service(index, records, explain=explain, **options, **local), several))
     from vocable.collection.records import Answer
 

@@ -17,9 +17,10 @@ SHORT = {"k": "-k", "output": "-o", "measures": "-m"}
 
 
 def options_of(parameter: Parameter) -> list[str]:
-    """Return the spellings of an option; of a flag that is on by default, also the word that turns it off."""
+    """Return the spellings of an option; of a flag that may be on by default, also the word that turns it off."""
     name = option(parameter.name)
-    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.default is True else []
+    may_be_on = parameter.default is True or NoneType in parameter.kinds
+    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and may_be_on else []
     return [*filter(None, [SHORT.get(parameter.name)]), name, *off]
 
 

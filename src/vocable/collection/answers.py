@@ -32,7 +32,7 @@ from vocable.explanation.highlights import MARKED_CHARACTERS, Snippet, snippet, 
 from vocable.indexes.fusion import ScoreParts
 from vocable.indexes.ranking import Ranking
 from vocable.language.words import stemmed, word_spans
-from vocable.options import AnswerOptions, Count, checked, select
+from vocable.options import Count, checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +93,34 @@ class Answers(Sequence[Answer]):
             part = None if unit is document else passage(unit)
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
             rank, first = offset + place + 1, firsts.get(document.id)
-            hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
+            hits.append(
+                Hit(
+                    rank=rank,
+                    score=hit.score,
+                    document=document,
+                    explanation=why,
+                    passage=part,
+                    snippet=cut,
+                    first_score=first,
+                    parts=parts,
+                    copies=tuple(hit.copies),
+                )
+            )
         facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
         guessing = "sparse" in plan.weights and bool(hits)
         notes = [] if like else [unknown_note(self.collection, text, guessing=guessing)]
         notes += [str(self.encoded.conditions[number])] if number in self.encoded.conditions else []
         note = "; ".join(filter(None, notes)) or None
-        return Answer(query, tuple(hits), better, self.candidates.missing, note, facets, dict(plan.weights))
+        return Answer(
+            query=query,
+            hits=tuple(hits),
+            suggestion=better,
+            missing=self.candidates.missing,
+            note=note,
+            facets=facets,
+            weights=dict(plan.weights),
+        )
 
     def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
         """Return the explanations of a query's scores of documents or passages."""
@@ -211,11 +231,10 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: the model cannot be loaded.
     """
-    like = options.get("like")
-    if like is not None and (queries is not None or "query_idf" in options):
+    like, engine_options = options["like"], options["engine_options"]
+    if like is not None and (queries is not None or options["query_idf"] is not None):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
     records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
-    engine_options = options.get("engine_options")
     if isinstance(index, Collection) and engine_options is not None:
         raise ArgumentError("engine_options: the index is open already: give them to open_index")
     collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
@@ -223,7 +242,7 @@ def search(
         collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
     collection = collection.current()
     texts = [query.text for query in records] if like is None else collection.texts([like])
-    plan = collection.searcher.plan(k, select(AnswerOptions, options), spare=True)
+    plan = collection.searcher.plan(k, options, facets=options["facets"], spare=True)
     encoded = collection.searcher.queries(plan, texts)
     candidates = collection.searcher.rank(encoded, plan)
     answers = Answers(collection, tuple(records), encoded, plan, candidates, explain, wacky)

@@ -21,6 +21,7 @@ from vocable.collection.making import Making
 from vocable.collection.settings import CollectionSettings, Limits
 from vocable.collection.writer import Parts
 from vocable.core.fingerprint import fingerprint
+from vocable.core.hints import goes_with
 from vocable.core.progress import track
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.texts import Documents, as_documents
@@ -45,8 +46,8 @@ from vocable.engines.base import Store
 from vocable.engines.memory import IN_MEMORY, MemoryStore
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, VectorsError
-from vocable.language.languages import ENGLISH, language_of
-from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
+from vocable.language.languages import language_of
+from vocable.options import CountOrZero, Encoding, IndexOptions, changed, checked, select
 
 MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
 VECTORS_PART = 8_192  # documents with stored vectors in one commit of a folder
@@ -106,11 +107,11 @@ def index(
     if engine is MemoryStore and output is not None:
         raise ArgumentError(f"{fspath(output)}: an index in memory has no place: leave out the output")
     limits = Limits(**{n: v for n, v in select(Encoding, options).items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
-    bm25 = options.get("bm25", "bm25" in engine.about.spaces)
+    bm25 = "bm25" in engine.about.spaces if options["bm25"] is None else options["bm25"]
     _check(engine, address, options, limits, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
 
     # The vectors: stored, or to be encoded.
-    device, runtime = options.get("device"), options.get("runtime")
+    device, runtime = options["device"], options["runtime"]
     if not is_model(model) and holds_vectors(model):
         size = VECTORS_PART if engine.about.words_first else engine.about.part
         encoded = _stored_corpus(model, given.documents, limits, given.source, size)
@@ -126,7 +127,6 @@ def index(
     dense_model = None if dense is None else load_dense(dense, device)
 
     # The settings, by which a repeated call resumes or refuses.
-    language = options.get("language")
     settings = CollectionSettings(
         engine=engine.about.engine,
         engine_options=engine.parse_options(engine_options),
@@ -138,8 +138,8 @@ def index(
         all_pages=all_pages,
         inputs=given.inputs,
         bm25=bm25,
-        title_weight=options.get("title_weight", 1),
-        language=ENGLISH if language is None else language_of(language).name,
+        title_weight=options["title_weight"],
+        language=language_of(options["language"]).name,
         dense=encoded.model if dimensions else dense,
         dense_fingerprint=None if dense_model is None else dense_fingerprint(dense_model),
         limits=limits,
@@ -228,9 +228,7 @@ def _check(
     for space, needed in (("bm25", bm25), ("dense", dense is not None)):
         if needed and space not in about.spaces:
             raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
-    for option in ("title_weight", "language"):
-        if not bm25 and options.get(option) not in (None, 1):
-            raise ArgumentError(f"`{option}` goes with `bm25`")
+    goes_with("bm25", "title_weight", "language")({**changed(IndexOptions, options), "bm25": bm25})
     if replace:
         engine.numbered(address, 1)
     if dense is not None and no_dense:

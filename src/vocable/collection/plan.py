@@ -17,8 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
-from vocable.collection.rerank import check_reranking, rerank_depth
-from vocable.collection.sorting import sort_depth, sorted_by
+from vocable.collection.sorting import sorted_by
 from vocable.collection.verbatim import VERBATIM, DocumentsOf, verbatim
 from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.base import UNBOUNDED
@@ -27,7 +26,7 @@ from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import MIN_DEPTH, aligned, fused, fusion_depth
 from vocable.indexes.ranking import Ranking
-from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, select
+from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, select
 
 SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
 Weights = Mapping[Space, float]  # of the spaces that a search fuses, above 0
@@ -64,8 +63,9 @@ class Depths:
         With `spare` more than k candidates are kept, at most `most`, since some hits may have the same text.
         `reachable(k)` is the number of documents that a search for k can return.
         """
-        sorted_hits, reranks = sort_depth(select(SortOptions, options)), rerank_depth(select(RerankOptions, options))
-        offset, fuses = options.get("offset", 0), spaces > 1
+        sorted_hits = options["sort_hits"] if options["sort"] else 0
+        reranks = options["rerank_depth"] if options["rerank"] else 0
+        offset, fuses = options["offset"], spaces > 1
         kept, deepest = sorted_hits or offset + k, max(MIN_DEPTH, reranks)
         # Sorted pages are all of the same hits; other pages would be of different fusions.
         if fuses and offset and not sorted_hits and reachable(kept) > deepest:
@@ -100,22 +100,21 @@ class SearchPlan:
 
     @classmethod
     def of(cls, depths: Depths, weights: Weights, options: SearchOptions, facets: tuple[str, ...] = ()) -> SearchPlan:
-        """Return the plan of a search with these options; `ArgumentError` for options that exclude each other."""
-        reranking, condition = select(RerankOptions, options), options.get("filter")
-        check_reranking(reranking)
+        """Return the plan of a search with these options."""
+        condition = options["filter"]
         return cls(
             depths=depths,
             weights=weights,
-            fusion=options.get("fusion", "weighted"),
+            fusion=options["fusion"],
             filter=parse_filter(condition) if isinstance(condition, str) else condition,
-            like=options.get("like"),
-            min_score=options.get("min_score"),
+            like=options["like"],
+            min_score=options["min_score"],
             matching=select(Matching, options),
-            reranking=reranking,
-            sort=options.get("sort"),
+            reranking=select(RerankOptions, options),
+            sort=options["sort"],
             query_encoding=select(QueryEncoding, options),
             facets=facets,
-            plain=options.get("plain", False),
+            plain=options["plain"],
         )
 
     @property
@@ -126,7 +125,7 @@ class SearchPlan:
     @property
     def reranks(self) -> bool:
         """Return whether a cross encoder orders the first hits."""
-        return bool(self.reranking.get("rerank"))
+        return self.reranking["rerank"] is not None
 
     def page(self, ranking: Ranking) -> Ranking:
         """Return the k documents after the offset of a ranking [q, kept]."""

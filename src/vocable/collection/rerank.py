@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vocable.core.hints import goes_with
 from vocable.core.progress import track
 from vocable.encoding.hub import check_model
 from vocable.encoding.runtimes import torch_library
 from vocable.errors import ModelError, require_extra
 from vocable.indexes.ranking import Ranking, falling
-from vocable.options import RerankOptions
+from vocable.options import RerankOptions, checked
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
-
-RERANK_DEPTH, RERANK_BATCH = 100, 32  # defaults of the options
 
 TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
 
@@ -38,14 +35,6 @@ class Reranker(Protocol):
 
     def predict(self, pairs: list[tuple[str, str]], *, batch_size: int, show_progress_bar: bool) -> Any:
         """Return the score of each pair of a query and a text, float [p], as `CrossEncoder.predict` does."""
-
-
-check_reranking = goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")
-
-
-def rerank_depth(options: RerankOptions) -> int:
-    """Return the number of hits that are reranked; 0 without a cross encoder."""
-    return options.get("rerank_depth", RERANK_DEPTH) if options.get("rerank") else 0
 
 
 @lru_cache(maxsize=2)
@@ -71,6 +60,7 @@ def load_reranker(name: str, device: str | None = None) -> Reranker:
     return cast(Reranker, model)
 
 
+@checked
 def reranked(
     ranking: Ranking,
     queries: Sequence[str],
@@ -84,8 +74,8 @@ def reranked(
     The other hits follow in their order, with scores moved below; `first_scores` has the scores of the given ranking,
     and `rerank_ms` the milliseconds of each query, without the loading of the model. `texts_of` reads texts of hits.
     """
-    model = load_reranker(options.get("rerank") or "", device)
-    depth, size, limit = rerank_depth(options), options.get("rerank_batch_size", RERANK_BATCH), options.get("rerank_ms")
+    model = load_reranker(options["rerank"] or "", device)
+    depth, size, limit = options["rerank_depth"], options["rerank_batch_size"], options["rerank_ms"]
     rows, scores, first = ranking.rows.copy(), ranking.scores.copy(), ranking.scores.copy()
     times = np.zeros(len(ranking))
     for number, query in enumerate(track(queries, "rerank")):

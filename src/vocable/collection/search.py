@@ -32,7 +32,7 @@ from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
 from vocable.language.languages import ENGLISH
 from vocable.language.query_syntax import TypedQuery, parse_query
-from vocable.options import AnswerOptions, Matching, Pruning, SearchOptions, check, select
+from vocable.options import Matching, Pruning, SearchOptions, check, select
 
 logger = logging.getLogger(__name__)
 
@@ -59,18 +59,17 @@ class CollectionSearch:
         self._place, self._store, self._spaces = place, store, spaces
         self._models, self._units = models, units
 
-    def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
+    def plan(self, k: int, options: SearchOptions, *, facets: str | None = None, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
         With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
         """
         weights = self.weighting(options)
-        if field := options.get("sort"):
+        if field := options["sort"]:
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        facets = select(AnswerOptions, options).get("facets")
         depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._store.max_hits)
         plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
-        return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
+        return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]))
 
     def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
         """Return the queries of a plan with their conditions, encoded when a space or an explanation needs vectors.
@@ -164,8 +163,8 @@ class CollectionSearch:
 
         Raises `ArgumentError` for a space that the collection does not have.
         """
-        weights, like = options.get("weights"), options.get("like") is not None
-        if weights is None and options.get("minimum_match"):
+        weights, like = options["weights"], options["like"] is not None
+        if weights is None and options["minimum_match"]:
             weights = {"sparse": 1.0}
         if weights is None and not like and self._store.encoded_share == 0 and "bm25" in self._spaces:
             weights = {"bm25": 1.0}
@@ -263,11 +262,12 @@ class CollectionSearch:
         return reranked(ranking, queries.texts, texts_of, device=self._models.device, **plan.reranking)
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
-        """Return the stored vectors [q, v] of documents as queries, pruned to the `LIKE_TERMS` largest weights.
+        """Return the stored vectors [q, v] of documents as queries, pruned to `max_terms`, by default `LIKE_TERMS`.
 
-        `options` prune otherwise. Raises `ArgumentError` for an unknown id.
+        Raises `ArgumentError` for an unknown id.
         """
-        limits: Pruning = {"max_terms": LIKE_TERMS, **options}
+        limits = check(Pruning, options)
+        limits["max_terms"] = limits["max_terms"] or LIKE_TERMS
         return prune(csr_array(self._units.vectors(ids, "sparse")), **limits)
 
     def reachable(self, k: int) -> int:

@@ -9,23 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from vocable.core.hints import goes_with
 from vocable.engines.filters import time_of, values_of_field
 from vocable.indexes.ranking import Ranking
-from vocable.options import RECORD_RULES, SortOptions
-
-SORTED_HITS = 100  # best hits that are sorted, by default
 
 FieldsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Mapping[str, object]]]  # ids of documents -> their fields
 Key: TypeAlias = tuple[int, float | str, str]
-
-
-RECORD_RULES[SortOptions] = goes_with("sort", "sort_hits")
-
-
-def sort_depth(options: SortOptions) -> int:
-    """Return the number of best hits that are sorted, 0 without a field."""
-    return options.get("sort_hits", SORTED_HITS) if options.get("sort") else 0
 
 
 def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:

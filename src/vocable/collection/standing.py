@@ -35,7 +35,7 @@ from vocable.explanation.explain import (
 )
 from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
 from vocable.language.query_syntax import parse_query
-from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, checked, select
+from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, changed, check, checked, select
 
 LISTED = 20  # terms of a query, and terms that one side has alone
 DEEPEST = 10_000  # hits in which a document is looked for: a server returns no more
@@ -129,17 +129,18 @@ def explain(
     Raises:
         ArgumentError: no such document, or options of a search without an index or a document.
     """
+    given = changed(StandingOptions, options)
     if isinstance(model, str | PathLike) and holds_index(model):
         with open_index(model) as opened:
             return explain(opened, query, document, wacky, k=k, **options)
     if not isinstance(model, Collection):
-        if k is not None or options:
-            raise ArgumentError("`k` and the options of a search go with an index")
+        if k is not None or given:
+            raise ArgumentError("`k` and the options of a search need an index")
         return explain_texts(cast(Model, model), query, document, wacky)
     if document is None:
         asked = select(QueryEncoding, options)
-        if k is not None or options.keys() - asked.keys():
-            raise ArgumentError("`k` and the options of a ranking go with the id of a document")
+        if k is not None or given.keys() - asked.keys():
+            raise ArgumentError("`k` and the options of a ranking need the id of a document")
         text, encoder = parse_query(as_text(query, "query")).text, model.models.queries(**asked)
         [tokens] = text_terms(model.models.loaded, [text])
         return expand_vector(encoder.encode([text]), model.models.terms, tokens, LISTED, wacky)
@@ -152,21 +153,22 @@ def _standing(
     [document] = collection.documents([name])
     if document is None:
         raise ArgumentError(f"{collection.place}: there is no document {name!r}")
-    passes, unmet, filter = None, None, options.get("filter")
+    passes, unmet, filter = None, None, options["filter"]
     if filter is not None:
         collection.searcher.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
     if passes is False:
-        options = cast(StandingOptions, {option: value for option, value in options.items() if option != "filter"})
+        options = {**options, "filter": None}
     collection, hits = collection.current(), list[tuple[str, float]]()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
-    plan = collection.searcher.plan(depth, select(SearchOptions, options))
+    settings = check(SearchOptions, options)
+    plan = collection.searcher.plan(depth, settings)
     queries = collection.searcher.queries(plan, [query])
     [query], conditions = queries.texts, queries.conditions.get(0)
     if conditions is not None and (unmet := conditions.unmet_by(document)):
         queries = EncodedQueries([query], queries.encode)
     while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
-        plan = collection.searcher.plan(depth, select(SearchOptions, options))
+        plan = collection.searcher.plan(depth, settings)
         ranking = plan.page(collection.searcher.rank(queries, plan))
         previous, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > previous else 0

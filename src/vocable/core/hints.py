@@ -107,12 +107,12 @@ def goes_with(main: str, *others: str) -> Callable[[Mapping[str, object]], None]
 
     >>> goes_with("sort", "sort_hits")({"sort_hits": 5})
     Traceback (most recent call last):
-    vocable.errors.ArgumentError: `sort_hits` goes with `sort`
+    vocable.errors.ArgumentError: `sort_hits` needs `sort`
     """
 
     def rule(options: Mapping[str, object]) -> None:
         given = (name for name in others if options.get(name) is not None)
         if not options.get(main) and (name := next(given, None)):
-            raise ArgumentError(f"`{name}` goes with `{main}`")
+            raise ArgumentError(f"`{name}` needs `{main}`")
 
     return rule

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from typing_extensions import Unpack
 
 from vocable.collection.collection import Collection, open_index
-from vocable.collection.rerank import check_reranking, load_reranker
+from vocable.collection.rerank import load_reranker
 from vocable.core.figures import check_figure, save_figure
 from vocable.core.storage import check_file, replacing
 from vocable.core.tables import masked
@@ -54,7 +54,7 @@ from vocable.evaluation.retrievers import (
 )
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.indexes.ranking import Ranking, read_trec
-from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, SearchOptions, checked, select
+from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, SearchOptions, changed, checked, select
 
 ModelOrName: TypeAlias = Model | str | os.PathLike[str]
 System: TypeAlias = ModelOrName | Collection
@@ -109,16 +109,15 @@ def evaluate(
     named = named_systems(systems)
     kinds = {name: _kind(system) for name, system in named.items()}
     _check_systems(named, kinds, options)
-    check_reranking(select(RerankOptions, options))
     if grid is None and figure is not None:
-        raise ArgumentError("--figure goes with --grid")
-    if grid is not None and (options.get("hybrid") or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
-        raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
+        raise ArgumentError("`figure` needs `grid`")
+    if grid is not None and (options["hybrid"] or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
+        raise ArgumentError("grid needs models, and excludes `hybrid` and `per_query`")
     measures = list(measures or (DEFAULT_MEASURES if grid is None else GRID_MEASURES))
     parse_measures(measures)
     settings = None if grid is None else _settings(grid, measures, kinds, options)
-    if reranker := options.get("rerank"):
-        load_reranker(reranker, options.get("device"))  # before the first model encodes
+    if reranker := options["rerank"]:
+        load_reranker(reranker, options["device"])  # before the first model encodes
     if figure is not None:
         check_figure(Path(figure))
     for file in (per_query, output):
@@ -133,7 +132,7 @@ def evaluate(
         for name, system in named.items():
             points += search_grid(name, _encoded(system, judged, name, options), settings, measures)
         if bm25:
-            words = lexical_index(judged, time_queries=time_queries, language=options.get("language"))
+            words = lexical_index(judged, time_queries=time_queries, language=options["language"])
             points.append(GridPoint("BM25", None, evaluate_words(words, judged, measures)))
         result = SearchGrid(points)
     try:
@@ -182,15 +181,15 @@ def _kind(system: System) -> Kind:
 
 
 def _check_systems(named: Mapping[str, System], kinds: Mapping[str, Kind], options: EvaluationOptions) -> None:
-    max_length, long_documents = options.get("max_length"), options.get("long_documents", "truncate")
+    max_length, long_documents = options["max_length"], options["long_documents"]
     if "index" not in kinds.values():
-        if options.get("weights") is not None or options.get("folds") is not None:
-            raise ArgumentError("--weights and --folds fuse the spaces of an index: evaluate an index, or omit them")
+        if options["weights"] is not None or options["folds"] is not None:
+            raise ArgumentError("`weights` and `folds` need an index, whose spaces they fuse")
     elif max_length is not None or long_documents != "truncate":
-        raise ArgumentError("an index is already encoded: omit --max-length and --long-documents")
+        raise ArgumentError("an index is already encoded: omit `max_length` and `long_documents`")
     for name, system in named.items():
         if kinds[name] == "vectors" and long_documents != "truncate":
-            raise ArgumentError(f"the vectors in {system} are already encoded: omit --long-documents")
+            raise ArgumentError(f"the vectors in {system} are already encoded: omit `long_documents`")
         if kinds[name] == "model":
             check_length(system, max_length)  # before the first model encodes
 
@@ -199,10 +198,10 @@ def _settings(
     grid: Sequence[str], measures: Sequence[str], kinds: Mapping[str, Kind], options: EvaluationOptions
 ) -> list[Setting]:
     """Return the settings of a grid that this verb can measure."""
-    if options.get("rerank"):
-        raise ArgumentError("--rerank goes without --grid: `vocable select` measures both")
+    if options["rerank"]:
+        raise ArgumentError("`rerank` and `grid` exclude each other: `vocable select` measures both")
     if "index" in kinds.values():
-        raise ArgumentError("--grid goes with models: an index cannot be pruned")
+        raise ArgumentError("grid needs models: an index cannot be pruned")
     settings = parse_grid(grid)
     check_depth(settings, measures, DEFAULT_DEPTH)
     if any(setting.rerank for setting in settings):
@@ -219,12 +218,12 @@ def _judged(
     bm25: bool,
 ) -> Dataset:
     """Return the given dataset, or read it, or read its separate files; read only the parts that the systems need."""
-    lexical = bm25 or (bool(options.get("hybrid") or options.get("rerank")) and {*kinds.values()} != {"index"})
-    if options.get("language") is not None:
+    lexical = bm25 or (bool(options["hybrid"] or options["rerank"]) and {*kinds.values()} != {"index"})
+    if "language" in changed(EvaluationOptions, options):
         expanders = [name for name, kind in kinds.items() if kind == "lexical" and named[name] != BM25]
         if expanders or not (lexical or "lexical" in kinds.values()):
-            raise ArgumentError("--language goes with plain BM25: with --bm25, --hybrid or the system bm25")
-    judgments, queries, corpus = options.get("judgments"), options.get("queries"), options.get("corpus")
+            raise ArgumentError("language needs plain BM25: `bm25`, `hybrid` or the system bm25")
+    judgments, queries, corpus = options["judgments"], options["queries"], options["corpus"]
     needs_queries = lexical or any(kind != "run" for kind in kinds.values())
     needs_documents = lexical or any(kind not in ("run", "index") for kind in kinds.values())
     if (dataset is None) == (judgments is None):
@@ -240,7 +239,7 @@ def _judged(
         if needs_documents and corpus is None:
             raise ArgumentError("documents are searched: `corpus` is required, too")
         judged = load_files(judgments, queries, corpus if needs_documents else None)
-    convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
+    convention, ties = options["convention"] or judged.convention, options["ties"] or judged.ties
     return replace(judged, convention=convention, ties=ties)
 
 
@@ -248,37 +247,37 @@ def _of_index(system: System, dataset: Dataset, measures: list[str], options: Ev
     """Evaluate an index; if it is not open, open it and close it again."""
     if not isinstance(system, Collection):
         assert not is_model(system)
-        with closing(open_index(system, device=options.get("device"))) as opened:
+        with closing(open_index(system, device=options["device"])) as opened:
             return _of_index(opened, dataset, measures, options)
     system.check_whole("evaluate")
     return evaluate_index(
         system,
         dataset,
         measures,
-        hybrid=options.get("hybrid", False),
-        folds=options.get("folds"),
-        keep_weights=options.get("keep_weights", False),
-        options=select(SearchOptions, options),
+        hybrid=options["hybrid"],
+        folds=options["folds"],
+        keep_weights=options["keep_weights"],
+        **select(SearchOptions, options),
     )
 
 
 def _encoded(system: System, dataset: Dataset, name: str, options: EvaluationOptions) -> Encoded:
     assert not isinstance(system, Collection)
-    dtype, max_length, query_idf = options.get("dtype", "auto"), options.get("max_length"), options.get("query_idf")
-    device = options.get("device")
+    dtype, max_length, query_idf = options["dtype"], options["max_length"], options["query_idf"]
+    device = options["device"]
     if not is_model(system):
         if holds_vectors(system):
             return stored_dataset(
                 system, dataset, dtype=dtype, max_length=max_length, query_idf=query_idf, device=device
             )
-        system = load_encoder(os.fspath(system), device, options.get("runtime"), dtype)
+        system = load_encoder(os.fspath(system), device, options["runtime"], dtype)
     return encode_dataset(
         system,
         dataset,
         title=name,
         dtype=dtype,
         max_length=max_length,
-        long_documents=options.get("long_documents", "truncate"),
+        long_documents=options["long_documents"],
         query_idf=query_idf,
     )
 
@@ -294,8 +293,8 @@ def _evaluations(
     time_queries: int,
 ) -> list[Evaluation]:
     """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25."""
-    hybrid, reranking, evaluations = options.get("hybrid", False), select(RerankOptions, options), list[Evaluation]()
-    index_words = partial(lexical_index, dataset, time_queries=time_queries, language=options.get("language"))
+    hybrid, reranking, evaluations = options["hybrid"], select(RerankOptions, options), list[Evaluation]()
+    index_words = partial(lexical_index, dataset, time_queries=time_queries, language=options["language"])
     words = index_words() if bm25 or (hybrid and {*kinds.values()} != {"index"}) else None
     for name, kind in sorted(kinds.items(), key=lambda named_kind: named_kind[1] != "index"):
         system, indexes = named[name], dict[Space, SpaceIndex]()
@@ -309,11 +308,11 @@ def _evaluations(
             assert isinstance(system, str | os.PathLike)
             run = read_trec(system)
             evaluations.append(evaluate_run(name, run, dataset, measures))  # all of its hits
-            if not (hybrid or reranking.get("rerank")):
+            if not (hybrid or reranking["rerank"]):
                 continue
             indexes["sparse"] = run_index(_ranking_of_run(run, dataset))
         elif kind == "lexical":
-            indexes["sparse"] = index_words(make=lexical_search(str(system), options.get("device")))
+            indexes["sparse"] = index_words(make=lexical_search(str(system), options["device"]))
         else:
             encoded = _encoded(system, dataset, name, options)
             queries, power = judged_queries(dataset, encoded.queries), encoded.query_idf
@@ -324,12 +323,12 @@ def _evaluations(
                 indexes |= {} if dense is None else {"dense": dense}
         if words is not None:
             indexes["bm25"] = words
-        retriever = DatasetRetriever(name, dataset, indexes, options.get("device"))
+        retriever = DatasetRetriever(name, dataset, indexes, options["device"])
         judged = Judged(retriever, queries, dataset, measures, query_idf=power)
         cost = indexes["sparse"].cost
         if kind != "run":
             evaluations.append(judged.evaluate(name, {"sparse": 1.0}, cost=cost))
-        if reranking.get("rerank"):
+        if reranking["rerank"]:
             evaluations.append(judged.evaluate(f"{name} reranked", {"sparse": 1.0}, cost=cost, **reranking))
         if hybrid:
             evaluations += evaluate_fusions(judged, retriever)

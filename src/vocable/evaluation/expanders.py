@@ -99,7 +99,7 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
         raise ArgumentError(f"bm25 expands nothing: use {_expanders()}")
     expander, _ = _resolve(name)
     if expander is not None and role not in expander.roles:
-        message = f"{name} expands documents, not queries: measure it with --role document"
+        message = f"{name} expands documents, not queries: measure it with `role=document`"
         raise ArgumentError(message if role == "query" else f"{name} does not expand texts of the role {role}")
     return expander
 

@@ -29,7 +29,7 @@ from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, dept
 from vocable.evaluation.retrievers import TIMED_HITS, DatasetRetriever, SpaceIndex, judged_queries
 from vocable.indexes.exact_index import ExactIndex, rescore
 from vocable.indexes.ranking import Ranking
-from vocable.options import CountOrZero, RerankOptions, SearchOptions, Share, check_fields
+from vocable.options import CountOrZero, RerankOptions, SearchOptions, Share, check, check_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,15 +78,16 @@ class Setting:
     def plan(self, k: int, reranking: RerankOptions) -> SearchPlan:
         """Return the plan of a search for k documents by pruned sparse vectors."""
         max_terms, min_weight, mass = self.limits("query")
-        options: SearchOptions = {
+        options: dict[str, object] = {
             "max_terms": max_terms,
             "min_weight": min_weight,
             "mass": mass,
             "minimum_match": self.minimum_match,
         }
         if self.rerank:
-            options = {**options, **reranking, "rerank_depth": self.rerank}
-        return SearchPlan.of(Depths.of(k, options, 1), {"sparse": 1.0}, options)
+            options |= {**reranking, "rerank_depth": self.rerank}
+        complete = check(SearchOptions, options)
+        return SearchPlan.of(Depths.of(k, complete, 1), {"sparse": 1.0}, complete)
 
     def changed(self) -> dict[str, float]:
         """Return the values that differ from the defaults."""
@@ -131,17 +132,17 @@ def _values(word: str) -> Iterator[tuple[str, Any]]:
     kinds = {name: type(value) for name, value in vars(Setting()).items()}
     name, equals, values = word.partition("=")
     if not equals:
-        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_max_terms=5,10")
+        raise ArgumentError(f"grid: {word!r} has no value: write name=value, as in query_max_terms=5,10")
     if name not in kinds:
-        raise ArgumentError(f"--grid: unknown name in {word!r}: it must be one of {', '.join(kinds)}")
+        raise ArgumentError(f"grid: unknown name in {word!r}: it must be one of {', '.join(kinds)}")
     for value in values.split(","):
         try:
             number = kinds[name](value)
         except ValueError as error:
             expected = "a whole number" if kinds[name] is int else "a number"
-            raise ArgumentError(f"--grid: {word}: {value!r} is not {expected}") from error
+            raise ArgumentError(f"grid: {word}: {value!r} is not {expected}") from error
         if number < 0:
-            raise ArgumentError(f"--grid: {word}: {value} is below 0")
+            raise ArgumentError(f"grid: {word}: {value} is below 0")
         yield name, number
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Unpack
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_q
 from vocable.evaluation.significance import mean_interval
 from vocable.indexes.fusion import aligned, name_weights
 from vocable.indexes.ranking import Ranking
-from vocable.options import DType, Fusion, RerankOptions, SearchOptions
+from vocable.options import DType, Fusion, RerankOptions, SearchOptions, check, checked, defaults
 
 STEPS = 10  # tuned weights are multiples of 1 / STEPS
 
@@ -50,14 +50,14 @@ class Judged:
     queries: EncodedQueries
     dataset: Dataset
     measures: Sequence[str]
-    options: SearchOptions = field(default_factory=SearchOptions)
+    options: SearchOptions = field(default_factory=lambda: check(SearchOptions, {}))
     query_idf: float | None = None  # power of the IDF in the weights of sparse queries
 
     def search(
         self, weights: Weights, k: int, fusion: Fusion = "weighted", **reranking: Unpack[RerankOptions]
     ) -> Ranking:
         """Return the k best documents [q, k] for the judged queries."""
-        options = cast(SearchOptions, {**self.options, "fusion": fusion, **reranking})
+        options = check(SearchOptions, {**self.options, "fusion": fusion, **reranking})
         k = self.dataset.search_depth(k)
         plan = SearchPlan.of(Depths.of(k, options, len(weights)), weights, options)
         return plan.page(self.retriever.rank(self.queries, plan))
@@ -161,6 +161,7 @@ def evaluate_fusions(judged: Judged, retriever: DatasetRetriever) -> Iterator[Ev
         yield judged.evaluate(" + ".join(labels[space] for space in chosen), dict.fromkeys(chosen, 1.0), cost=cost)
 
 
+@checked
 def evaluate_index(
     collection: Collection,
     dataset: Dataset,
@@ -169,7 +170,7 @@ def evaluate_index(
     hybrid: bool = False,
     folds: int | None = None,
     keep_weights: bool = False,
-    options: SearchOptions | None = None,
+    **options: Unpack[SearchOptions],
 ) -> list[Evaluation]:
     """Evaluate what a search of an index returns with these options, and each of its spaces alone, the best first.
 
@@ -181,7 +182,7 @@ def evaluate_index(
         ArgumentError: a weight is for a space that the index does not have, or there are more folds than queries.
         DataError: the index has no relevant document.
     """
-    judged, options = dataset.judged(), options or {}
+    judged = dataset.judged()
     if folds is not None and folds > len(judged.queries):
         raise ArgumentError(f"folds must be at most the {len(judged.queries)} judged queries, not {folds}")
     relevant = {judgment.doc_id for judgment in judged.judgments if judgment.relevance > 0}
@@ -192,8 +193,8 @@ def evaluate_index(
     plan = SearchPlan.of(Depths.of(1, options, 1), weights, {**options, "plain": True})
     queries = collection.searcher.queries(plan, [query.text for query in judged.queries])
     power = collection.models.queries(**plan.query_encoding).query_idf
-    first = {name: value for name, value in options.items() if name not in RerankOptions.__annotations__}
-    search = Judged(collection, queries, judged, measures, cast(SearchOptions, first), power)
+    first = check(SearchOptions, {**options, **defaults(RerankOptions)})
+    search = Judged(collection, queries, judged, measures, first, power)
 
     # What a search returns, and its spaces alone, the best by the first measure first.
     label = f"search ({name_weights(weights)})" if len(weights) > 1 else next(iter(weights))

@@ -205,12 +205,12 @@ def evaluate_run(
     judged_measures = JudgedMeasures(parsed, judged)
     per_query = judged_measures.per_query(answers)
     return Evaluation(
-        name,
-        judged.name,
-        judged_measures.aggregated(per_query),
-        per_query,
-        cost,
-        judged.unjudged or unjudged,
+        name=name,
+        dataset=judged.name,
+        values=judged_measures.aggregated(per_query),
+        per_query=per_query,
+        cost=cost,
+        unjudged=judged.unjudged or unjudged,
         convention=judged.convention,
         ties=judged.ties,
         relevant_from={name: level for name, measure in parsed.items() if (level := _level(measure))},

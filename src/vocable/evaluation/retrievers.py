@@ -155,20 +155,20 @@ def lexical_index(
     *,
     time_queries: int = 0,
     make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, QueryWeights]] = unexpanded,
-    language: str | None = None,
+    language: str = ENGLISH,
 ) -> SpaceIndex:
     """Index the words of a dataset with BM25; its terms are stemmed words.
 
     `make` indexes the documents under their ids, and returns the index and a function from queries to word weights.
-    This function counts as the encoding in a timed answer. `language` is the language of plain BM25, English by
-    default. `time_queries` answers are timed, but with an expander at most 20.
+    This function counts as the encoding in a timed answer. `language` is the language of plain BM25.
+    `time_queries` answers are timed, but with an expander at most 20.
     """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
     texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     ids, start = [document.id for document in judged.documents], perf_counter()
-    index, weigh = make(documents, ids) if language is None else unexpanded(documents, ids, language)
+    index, weigh = unexpanded(documents, ids, language) if make is unexpanded else make(documents, ids)
     seconds = perf_counter() - start
     queries, shares = weigh(texts), index.document_frequency / len(index)
     timed = time_queries if make is unexpanded else min(time_queries, TIMED_EXPANSIONS)

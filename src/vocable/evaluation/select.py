@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
-from vocable.collection.rerank import check_reranking, load_reranker, rerank_depth
+from vocable.collection.rerank import load_reranker
 from vocable.core.figures import save_figure
 from vocable.core.fingerprint import settings_of
 from vocable.core.html import RESULTS
@@ -111,14 +111,14 @@ def select(
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     reranking = select_options(RerankOptions, options)
-    check_reranking(reranking)
-    if depth := rerank_depth(reranking):
-        load_reranker(str(reranking.get("rerank")), options.get("device"))  # before the first model encodes
-        settings = list(dict.fromkeys([*settings, Setting(rerank=depth)]))
+    device, dtype, max_length = options["device"], options["dtype"], options["max_length"]
+    if reranker := options["rerank"]:
+        load_reranker(reranker, device)  # before the first model encodes
+        settings = list(dict.fromkeys([*settings, Setting(rerank=options["rerank_depth"])]))
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")
-    if not depth and any(setting.rerank for setting in settings):
-        raise ArgumentError("grid: rerank needs a cross encoder: --rerank MODEL")
+    if reranker is None and any(setting.rerank for setting in settings):
+        raise ArgumentError("grid: rerank needs a cross encoder: `rerank=MODEL`")
     check_depth(settings, measures, DEFAULT_DEPTH)
     if output is not None:
         require_extra("matplotlib", "figures")
@@ -127,12 +127,11 @@ def select(
             raise ArgumentError(f"{system}: not a model (`compare` sets files of evaluations side by side)")
         if isinstance(system, str) and is_lexical(system):
             raise ArgumentError(f"{system} is not a model with vectors to prune: measure it with evaluate")
-        check_length(system, options.get("max_length"))
+        check_length(system, max_length)
     judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset)
     judged = replace(judged, convention=convention or judged.convention)
     places = {name: model_name(system) for name, system in named.items()}
-    device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
-    loading = device, options.get("runtime"), dtype
+    loading = device, options["runtime"], dtype
     models = {name: load_encoder(system, *(() if is_model(system) else loading)) for name, system in named.items()}
     measure = partial(_measure, models, places, judged, settings, measures, options)
     if output is None:
@@ -140,7 +139,7 @@ def select(
     others: dict[str, object] = {"systems": places, "digests": [model_digest(model) for model in models.values()]}
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
     others |= {"dtype": dtype, "max_length": max_length, "device": device, **reranking}
-    if reranker := reranking.get("rerank"):
+    if reranker is not None:
         others["reranker"] = dense_fingerprint(load_reranker(reranker, device))
     arguments["dataset"] = judged.name
     made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
@@ -174,12 +173,12 @@ def _measure(
     keep: Path | None = None,
 ) -> ModelSelection:
     """Encode a dataset with each model, search it with all settings, and time the answers; keep vectors in a folder."""
-    dtype, max_length, device = options.get("dtype", "auto"), options.get("max_length"), options.get("device")
+    dtype, max_length, device = options["dtype"], options["max_length"], options["device"]
     how = select_options(RerankOptions, options)
     points, reranking = list[GridPoint](), dict[str, dict[Setting, np.ndarray]]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
     deployments, fusions = dict[str, Deployment](), list[GridPoint]()
-    words = lexical_index(dataset, time_queries=TIMED_ANSWERS) if options.get("hybrid") else None
+    words = lexical_index(dataset, time_queries=TIMED_ANSWERS) if options["hybrid"] else None
     for name, model in models.items():
         folder = None if keep is None else keep / name
         encoded = encode_dataset(
@@ -207,8 +206,15 @@ def _measure(
         timed.append(_timed(point, rate, encoding, searching if extra is None else searching + extra[rows]))
     changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
     changed |= {} if max_length is None else {"max_length": max_length}
-    reranker_name = options.get("rerank") or ""
-    return ModelSelection(dataset.name, deployments, timed, len(rows), changed, reranker=reranker_name, fusions=fusions)
+    return ModelSelection(
+        source=dataset.name,
+        models=deployments,
+        points=timed,
+        answers=len(rows),
+        options=changed,
+        reranker=options["rerank"] or "",
+        fusions=fusions,
+    )
 
 
 def _fusions(name: str, encoded: Encoded, words: SpaceIndex, measures: Sequence[str]) -> list[GridPoint]:

@@ -19,7 +19,7 @@ from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.models import Model
 from vocable.errors import ArgumentError, require_extra
 from vocable.integrations.embedder import Embedder, EmbedderOptions, SparseRow
-from vocable.options import check
+from vocable.options import checked
 
 
 class SparseTextEmbedding:
@@ -73,6 +73,7 @@ class SparseTextEmbedding:
         return [description for description, _ in cls.registered.values()]
 
 
+@checked
 def register(name: str, **options: Unpack[EmbedderOptions]) -> None:
     """Register a model by its name for FastEmbed and qdrant-client's `models.Document`, with `Embedder` options.
 
@@ -90,8 +91,8 @@ def register(name: str, **options: Unpack[EmbedderOptions]) -> None:
         description="a model of vocable",
         license="",
         size_in_GB=0.0,
-        requires_idf=options.get("query_idf") == 0,
+        requires_idf=options["query_idf"] == 0,
     )
-    SparseTextEmbedding.registered[name] = description, check(EmbedderOptions, options)
+    SparseTextEmbedding.registered[name] = description, options
     if SparseTextEmbedding not in (classes := fastembed.SparseTextEmbedding.EMBEDDINGS_REGISTRY):
         classes.append(SparseTextEmbedding)

@@ -12,7 +12,7 @@ from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.records import Hit
 from vocable.indexes.ranking import Ranking
-from vocable.options import Count, SearchOptions, checked
+from vocable.options import Count, SearchOptions, changed, checked
 
 Index: TypeAlias = str | os.PathLike[str] | Collection  # a place, or an opened collection
 LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # since frameworks call from many threads
@@ -24,7 +24,7 @@ class Searcher:
     @checked
     def __init__(self, index: Index, k: Count = 10, **options: Unpack[SearchOptions]) -> None:
         self.collection = index if isinstance(index, Collection) else open_index(index)
-        self.k, self.options = k, options
+        self.k, self.options = k, changed(SearchOptions, options)
         self._lock = LOCKS.setdefault(self.collection, Lock())
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -37,9 +37,8 @@ class Searcher:
 
     def hits(self, query: str, k: int | None = None, **options: Unpack[SearchOptions]) -> tuple[Hit, ...]:
         """Return the hits of a query; `k` and `options` override the searcher's."""
-        merged: SearchOptions = {**self.options, **options}
         with self._lock:
-            return search(self.collection, [query], self.k if k is None else k, **merged)[0].hits
+            return search(self.collection, [query], self.k if k is None else k, **{**self.options, **options})[0].hits
 
     def ranking(self, queries: Sequence[str]) -> Ranking:
         """Return the ranking [q, k] of q queries, without reading documents."""

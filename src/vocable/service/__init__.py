@@ -57,7 +57,6 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
 
 
 def _check_service(options: Mapping[str, object]) -> None:
-    goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")(options)
     goes_with("wacky", "wacky_share")(options)
     of_http = (name for name in ("allow_host", "browser", "compare_with") if options.get(name))
     if options.get("mcp") and (name := next(of_http, None)):

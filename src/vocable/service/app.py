@@ -23,6 +23,7 @@ from vocable.data import Document
 from vocable.encoding.dense_models import normalized
 from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
 from vocable.explanation.explain import Expansion, Explanation, json_values
+from vocable.options import SearchOptions, check
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
 from vocable.service.mcp import ToolEndpoint
@@ -251,11 +252,11 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             version=__version__,
             documents=await service.count(),
             spaces=list(service.collection.models.query_spaces),
-            weights={**service.collection.searcher.weighting({})},
+            weights={**service.collection.searcher.weighting(check(SearchOptions, {}))},
             dimensions=service.model.dimensions,
             can_change=service.can_change,
             wacky=service.wacky is not None,
-            rerank=service.rerank.get("rerank"),
+            rerank=service.rerank["rerank"],
             compare_with=None if second is None else second.collection.models.name,
         )
 

@@ -133,7 +133,7 @@ class Client:
         return bytes(answer.content)
 
 
-def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Iterator[Answer]:
+def search_service(url: str, queries: Iterable[Query], *, like: str | None = None, **settings: Any) -> Iterator[Answer]:
     """Search the index of a service with the settings of `vocable.search`; the token is read from VOCABLE_TOKEN.
 
     Raises `ArgumentError` for a setting of a local index, `ServiceError` if the service does not answer.
@@ -146,7 +146,7 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
             if not query.text:  # a blank line of stdin
                 yield Answer(query, ())
                 continue
-            body = {"query": None if settings.get("like") else query.text, **settings}
+            body = {"query": None if like else query.text, "like": like, **settings}
             yield client.answer(body).answer(query)
 
 

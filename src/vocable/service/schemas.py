@@ -40,10 +40,10 @@ class JSONBody(BaseModel):
             raise ValueError(f"not JSON: {error}") from error
         return body
 
-    def options(self, record: type[R]) -> R:
-        """Return the options of a record that the request has, checked."""
-        options: Any = select(record, {name: value for name, value in self if value is not None})
-        return check(record, options)
+    def options(self, record: type[R], **others: object) -> R:
+        """Return the options of a record as the request has them, checked and complete; `others` replace some."""
+        given: Any = select(record, {name: value for name, value in self if value is not None})
+        return check(record, {**given, **others})
 
 
 def with_options(record: Any) -> Callable[[type[T]], type[T]]:
@@ -218,8 +218,17 @@ class FoundDocument(WrittenDocument):
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
-        rest = self.explanation, self.passage, self.snippet, self.first_score, self.parts, tuple(self.copies)
-        return Hit(self.rank, self.score, self.document(), *rest)
+        return Hit(
+            rank=self.rank,
+            score=self.score,
+            document=self.document(),
+            explanation=self.explanation,
+            passage=self.passage,
+            snippet=self.snippet,
+            first_score=self.first_score,
+            parts=self.parts,
+            copies=tuple(self.copies),
+        )
 
 
 class SearchAnswer(BaseModel):

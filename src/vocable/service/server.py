@@ -27,7 +27,7 @@ from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
 from vocable.encoding.term_scores import read_wacky_terms
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import WACKY_SHARE, Count, RerankOptions, check, checked, select
+from vocable.options import Count, RerankOptions, checked, select
 from vocable.service import TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ class WorkerSettings:
 
     @property
     def limits(self) -> ServiceLimits:
-        """The limits, with defaults."""
-        return check(ServiceLimits, select(ServiceLimits, self.options))
+        """The limits."""
+        return select(ServiceLimits, self.options)
 
 
 class ServedIndex(NamedTuple):
@@ -104,15 +104,15 @@ def serve(
         VectorsError: there is no index, it is damaged or in use, or its model has changed.
         ModelError: the model cannot be loaded.
     """
-    if wrong := next((name for name in options.get("allow_host") or () if ":" in name or "/" in name), None):
+    if wrong := next((name for name in options["allow_host"] or () if ":" in name or "/" in name), None):
         raise ArgumentError(f"allow_host is a name alone, without scheme and port, not {wrong}")
-    if options.get("mcp") and (host, port, workers, token_file) != ("127.0.0.1", 8000, 1, None):
+    if options["mcp"] and (host, port, workers, token_file) != ("127.0.0.1", 8000, 1, None):
         raise ArgumentError(
             "`host`, `port`, `workers` and `token_file` are for HTTP, not for `mcp` on stdin and stdout"
         )
     token = _token(token_file)
     settings = WorkerSettings(os.fspath(index), model, host, token, options)
-    if options.get("mcp"):
+    if options["mcp"]:
         _serve_stdio(settings)
         return
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
@@ -129,7 +129,7 @@ def serve(
         if token is None and not _is_local(host):
             logger.warning("%s: anybody who reaches it can read the whole index: set a token (token_file)", url)
         logger.info("serving %s at %s", place, url)
-        if options.get("browser") and _has_screen():
+        if options["browser"] and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         _run(app, listening, workers, settings.limits["timeout"])
 
@@ -148,7 +148,7 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
     _log_to_stderr(JSONLines())
     opened, limits, options = opened or _opened(settings), settings.limits, settings.options
     service = Service(
-        opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options), options.get("title")
+        opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options), options["title"]
     )
     second = None if opened.second is None else Service(opened.second, limits, metrics)
     return ServiceMiddleware(
@@ -156,8 +156,8 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
         limits,
         metrics,
         token=settings.token,
-        hosts=frozenset(name.lower() for name in (settings.host, *(options.get("allow_host") or ()))),
-        log_queries=options.get("log_queries", False),
+        hosts=frozenset(name.lower() for name in (settings.host, *(options["allow_host"] or ()))),
+        log_queries=options["log_queries"],
     )
 
 
@@ -173,7 +173,7 @@ def _serve_stdio(settings: WorkerSettings) -> None:
     with without_progress():
         opened = _opened(settings)
         logger.info("serving %s on stdin and stdout", opened.collection.place)
-        reranking, title = select(RerankOptions, settings.options), settings.options.get("title")
+        reranking, title = select(RerankOptions, settings.options), settings.options["title"]
         serve_stdio(Service(opened.collection, settings.limits, Metrics(), opened.wacky, reranking, title))
 
 
@@ -223,18 +223,18 @@ def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None
 def _opened(settings: WorkerSettings) -> ServedIndex:
     options = settings.options
     model: dict[str, Any] = {
-        "allow_changed_model": options.get("allow_changed_model", False),
-        "device": options.get("device"),
+        "allow_changed_model": options["allow_changed_model"],
+        "device": options["device"],
     }
-    collection = open_index(settings.index, engine_options=options.get("engine_options"), **model)
+    collection = open_index(settings.index, engine_options=options["engine_options"], **model)
     opened = ServedIndex(collection if settings.model is None else collection.with_model(settings.model))
     try:
-        if (second := options.get("compare_with")) is not None:
+        if (second := options["compare_with"]) is not None:
             opened = opened._replace(second=open_index(second, **model))
-        if (reranker := options.get("rerank")) is not None:
-            load_reranker(reranker, options.get("device"))  # now, so that no request waits for it
-        if (scores := options.get("wacky")) is not None:
-            share = options.get("wacky_share", WACKY_SHARE)
+        if (reranker := options["rerank"]) is not None:
+            load_reranker(reranker, options["device"])  # now, so that no request waits for it
+        if (scores := options["wacky"]) is not None:
+            share = options["wacky_share"]
             opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.models.terms, share))
     except BaseException:
         opened.close()

@@ -22,7 +22,6 @@ from scipy.sparse import csr_array
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
-from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.collection.search import ALL_DOCUMENTS
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
@@ -98,7 +97,7 @@ class Service:
         name = PurePath(collection.place.partition("?")[0]).name
         self.title = name if title is None else title
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
-        self.rerank: RerankOptions = rerank or {}
+        self.rerank = check(RerankOptions, rerank or {})
         self.model = collection.models.loaded
         encoder = collection.models.queries()
         self.queries, self._query_idf = collection.models.queries(query_idf=0), encoder.query_idf
@@ -154,19 +153,19 @@ class Service:
 
     async def search(self, request: SearchRequest) -> Answer:
         """Return the answer to one query."""
-        options: AnswerOptions = {**request.options(AnswerOptions), **self._reranking(request)}
+        options = request.options(AnswerOptions, **self._reranking(request))
         query = request.query or ""
         limit = min(self.limits["max_k"], MAX_EXPLAINED) if request.explain else self.limits["max_k"]
-        offset = options.get("offset", 0)
+        offset = options["offset"]
         if (most := offset + request.k) > limit:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
-        self.check_filter(options.get("filter"))
-        if options.get("idf_filter") != ALL_DOCUMENTS:
-            self.check_filter(options.get("idf_filter"))
-        liked = options.get("like") is not None
-        if request.query is None and request.vector is not None:
-            options.setdefault("weights", "sparse")
+        self.check_filter(options["filter"])
+        if options["idf_filter"] != ALL_DOCUMENTS:
+            self.check_filter(options["idf_filter"])
+        liked = options["like"] is not None
+        if request.query is None and request.vector is not None and options["weights"] is None:
+            options["weights"] = "sparse"
         fused = self.collection.searcher.weighting(options)
         if liked and (request.query is not None or request.vector is not None):
             raise ArgumentError("`like` stands in place of query and vector")
@@ -178,11 +177,11 @@ class Service:
             raise ArgumentError(f"query is missing: {message}")
         self._check([query])
         if request.vector is not None:
-            if "query_idf" in options:
-                raise ArgumentError("`query_idf` goes with a query that is encoded, not with its vector")
+            if options["query_idf"] is not None:
+                raise ArgumentError("`query_idf` needs a query that is encoded, not its vector")
             row, options["query_idf"] = self._row(request.vector), 0.0
         else:
-            read = query if options.get("plain") else parse_query(query).text
+            read = query if options["plain"] else parse_query(query).text
             [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         if request.explain:  # an explanation takes longer than a search: each is answered when it is done
@@ -192,26 +191,16 @@ class Service:
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
         """Return the options of a request's reranking; the service's numbers are their limits."""
-        options: dict[str, Any] = {
-            "rerank": None,
-            "rerank_depth": RERANK_DEPTH,
-            "rerank_batch_size": RERANK_BATCH,
-            **self.rerank,
-        }
-        if request.rerank and not options["rerank"]:
+        if request.rerank and self.rerank["rerank"] is None:
             raise ArgumentError("rerank: the service has no cross encoder: serve with --rerank MODEL")
-        limits = ("rerank_depth", "rerank_batch_size", "rerank_ms")
-        for name in limits:
-            asked, most = getattr(request, name), options.get(name)
-            if None not in (asked, most) and asked > most:
-                raise ArgumentError(f"{name} must be at most {most:g}, not {asked:g}")
-            options[name] = most if asked is None else asked
+        limits: dict[str, Any] = {**self.rerank}
+        asked = {name: value for name in limits if name != "rerank" and (value := getattr(request, name)) is not None}
+        for name, value in asked.items():
+            if limits[name] is not None and value > limits[name]:
+                raise ArgumentError(f"{name} must be at most {limits[name]:g}, not {value:g}")
         if request.rerank is False or request.query is None:
-            options["rerank"] = None
-        if not options["rerank"]:
-            check_reranking({name: getattr(request, name) for name in limits})
-            return {}
-        return check(RerankOptions, options)
+            limits = {}
+        return check(RerankOptions, {**limits, **asked})
 
     def check_filter(self, text: str | None) -> None:
         """Raise `ArgumentError` for a filter that cannot be read, or is too long or too deep."""
@@ -362,8 +351,8 @@ class Service:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         current = self.collection.current()
-        plan = current.searcher.plan(k, options, spare=True)
-        vectors = prune(self._weighed(rows, options.get("query_idf"), plan.idf_filter), **select(Pruning, options))
+        plan = current.searcher.plan(k, options, facets=options["facets"], spare=True)
+        vectors = prune(self._weighed(rows, options["query_idf"], plan.idf_filter), **select(Pruning, options))
         encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]

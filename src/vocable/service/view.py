@@ -143,7 +143,7 @@ def view(
     If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`.
     """
     kept = prune(vector, **request.options(Pruning))
-    rankings, costs = _rankings(collection, request, vector, kept, dense, rerank or {})
+    rankings, costs = _rankings(collection, request, vector, kept, dense, rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
@@ -167,10 +167,10 @@ def view(
         standings = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
             ViewedDocument(
-                document.id,
-                dict(document.fields),
-                parts(title, explained.marks(terms_in(title))),
-                parts(text, marks, excerpt(text, marks, explained.shares)),
+                id=document.id,
+                fields=dict(document.fields),
+                title=parts(title, explained.marks(terms_in(title))),
+                text=parts(text, marks, excerpt(text, marks, explained.shares)),
                 cut=len(text) < len(document.text),
                 matches=list(explained.matches[:MARKED]),
                 sparse=explained.score,
@@ -188,7 +188,18 @@ def view(
     note = None if request.like is not None else unknown_note(collection, typed.text, guessing=bool(documents))
     note = "; ".join(filter(None, [note, str(typed)])) or None
     facets = _facets(collection, hits[request.show[0]]) if request.show else []
-    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing, note, facets)
+    return View(
+        active=expanded.active,
+        kept=kept.nnz,
+        terms=terms,
+        rankings=list(rankings),
+        costs=costs,
+        documents=documents,
+        suggestion=better,
+        missing=missing,
+        note=note,
+        facets=facets,
+    )
 
 
 def _places(hits: Hits, stands_for: Mapping[str, str]) -> dict[str, tuple[int, float]]:
@@ -213,7 +224,7 @@ def _rankings(
     vector: csr_array,
     kept: csr_array,
     dense: np.ndarray | None,
-    rerank: RerankOptions,
+    rerank: RerankOptions | None,
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors.
 
@@ -226,7 +237,7 @@ def _rankings(
     options: dict[str, SearchOptions] = {space: {**conditions, "weights": {space: 1.0}} for space in spaces}
     if len(usual) > 1:
         options[HYBRID] = {**conditions, "weights": usual}
-    if RERANKED in request.show and rerank.get("rerank"):
+    if RERANKED in request.show and rerank is not None and rerank["rerank"]:
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
     plan = searcher.plan(request.k, conditions)
     asked = dict.fromkeys(options, searcher.queries(plan, [request.query], EncodedTexts(kept, dense)))
