@@ -100,7 +100,7 @@ def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, data
     assert plain < expanded <= plain + 10  # as many terms as RM3 adds at most
     only = json.loads(done(capsys, "evaluate", "bm25+rm3", *options, "--json"))
     assert only["systems"][0]["values"] == values["systems"][1]["values"]
-    message = "vocable: --grid goes with models, and without --hybrid and --per-query"
+    message = "vocable: --grid needs models, and excludes --hybrid and --per-query"
     assert refused(capsys, "evaluate", "bm25+rm3", *options, "--grid", "query_max_terms=5") == message
     line = refused(capsys, "evaluate", "query2doc:/no/such/folder", *options)
     assert line == "vocable: /no/such/folder: no such model folder"

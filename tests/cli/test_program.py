@@ -134,7 +134,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
         (["search", "i", "q", "--like", "d"], "vocable: --like takes the place of a query: give one of them"),
-        (["evaluate", "bm25", "--dataset", "d", "--rerank-ms", "9"], "vocable: --rerank-ms goes with --rerank"),
+        (["evaluate", "bm25", "--dataset", "d", "--rerank-ms", "9"], "vocable: --rerank-ms needs --rerank"),
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries SOURCE"),
         (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain"),
         (["search", "i", "q"], "vocable: i: there is no index here (make one with vocable index)"),

@@ -303,7 +303,7 @@ def test_explain_says_why_a_document_is_no_hit(capsys: pytest.CaptureFixture[str
     assert "hit 10, with the score " in text
     assert max(map(len, text.splitlines())) <= NARROW
     assert refused(capsys, "explain", index, "fox", "nothing").endswith("there is no document 'nothing'")
-    assert refused(capsys, "explain", index, "fox", "-k", 3).endswith("go with the id of a document")
+    assert refused(capsys, "explain", index, "fox", "-k", 3).endswith("need the id of a document")
 
 
 def test_explain_takes_the_options_of_a_query(capsys: pytest.CaptureFixture[str], index: str, model: str) -> None:
@@ -382,10 +382,10 @@ def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vector
         ),
         (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
         (["prune", "v", "-o", "o", "--mass", "2"], "--mass must be above 0"),
-        (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
+        (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure needs --grid"),
         (
             ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--hybrid"],
-            "--grid goes with models, and without",
+            "--grid needs models, and excludes --hybrid and --per-query",
         ),
         (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
         (

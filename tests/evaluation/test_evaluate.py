@@ -373,5 +373,5 @@ def test_files_in_place_of_a_dataset(tmp_path: Path) -> None:
         vo.evaluate(tmp_path / "run")
     with pytest.raises(ArgumentError, match="`dataset` or `judgments` is required"):
         vo.evaluate(tmp_path / "run", "pydocs:#test", judgments=files["judgments"])
-    with pytest.raises(ArgumentError, match="go with `judgments`"):
+    with pytest.raises(ArgumentError, match="need `judgments`"):
         vo.evaluate(tmp_path / "run", "pydocs:#test", queries=files["queries"])

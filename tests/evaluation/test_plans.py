@@ -165,13 +165,13 @@ def test_an_index_keeps_tuned_weights_if_they_gain_over_equal_weights(
 def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: Dataset, folder: Path) -> None:
     collection = opened(folder, toy_model)
     for wrong, message in (
-        ({"folds": 2}, "--folds goes with --hybrid"),
-        ({"hybrid": True, "keep_weights": True}, "--keep-weights goes with --folds"),
+        ({"folds": 2}, "`folds` needs `hybrid`"),
+        ({"hybrid": True, "keep_weights": True}, "`keep_weights` needs `folds`"),
         ({"folds": 1, "hybrid": True}, "folds must be at least 2, not 1"),
         ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
         ({"weights": "dense=1"}, "there is no space 'dense': the index has sparse, bm25"),
-        ({"max_length": 9}, "omit --max-length and --long-documents"),
-        ({"grid": ["query_max_terms=3"]}, "--grid goes with models"),
+        ({"max_length": 9}, "omit `max_length` and `long_documents`"),
+        ({"grid": ["query_max_terms=3"]}, "grid needs models"),
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.evaluate(collection, dataset, **wrong)

@@ -323,7 +323,7 @@ def test_a_service_reranks_unless_it_is_told_not_to(served: Callable[..., Client
     answer = plain("POST", "/search", json={**request, "rerank": True})
     assert (answer.status_code, "serve with --rerank" in answer.json()["error"]) == (422, True)
     answer = plain("POST", "/search", json={**request, "rerank_depth": 3})
-    assert (answer.status_code, "goes with `rerank`" in answer.json()["error"]) == (422, True)
+    assert (answer.status_code, "needs `rerank`" in answer.json()["error"]) == (422, True)
     assert client("GET", "/info").json()["rerank"] == cross
     seen = client("POST", "/view", json={"query": request["query"], "k": 5, "show": ["reranked"]}).json()
     ranks = {one["id"]: one["ranks"]["reranked"] for one in seen["documents"]}
