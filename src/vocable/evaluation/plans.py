@@ -52,7 +52,7 @@ class Judged:
     measures: Sequence[str]
     options: SearchOptions = field(default_factory=SearchOptions)
     query_idf: float | None = None  # power of the IDF in the weights of sparse queries
-    spare: int | None = None  # further hits that a search needs, if a query's own id is none; default: as in the dataset
+    spare: int | None = None  # hits searched beyond k, as a query is no hit of its own; default: the dataset decides
 
     def search(
         self, weights: Weights, k: int, fusion: Fusion = "weighted", **reranking: Unpack[RerankOptions]
