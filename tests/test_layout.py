@@ -40,7 +40,6 @@ LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
 SHARED = {
     "cli/test_program.py": ["cli.inputs"],
     "collection/test_answers.py": ["collection.suggestion"],
-    "collection/test_check.py": ["collection.recount"],
     "collection/test_collection.py": [
         *("collection.models", "collection.search", "collection.settings", "collection.verbs"),
     ],

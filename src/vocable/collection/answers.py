@@ -83,15 +83,14 @@ class Answers(Sequence[Answer]):
         best = merged(ranked, SPARE_HITS if plan.facets else offset + k, documents_of)
         shown = best[offset : offset + k]
         units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
-        stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
+        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
         text = self.encoded.texts[number]
         words = frozenset[str]() if like else frozenset(stemmed([text])[0])
         all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], text)
         hits, firsts = [], self._first_scores(number)
-        for place, (hit, unit, parts) in enumerate(zip(shown, units, all_parts, strict=True)):
+        for place, (hit, unit, why, parts) in enumerate(zip(shown, units, explanations, all_parts, strict=True)):
             document = hit.document
             part = None if unit is document else passage(unit)
-            why = None if stored is None else self._explained(number, unit, stored[[place]])
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
             rank, first = offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
@@ -103,10 +102,15 @@ class Answers(Sequence[Answer]):
         note = "; ".join(filter(None, notes)) or None
         return Answer(query, tuple(hits), better, self.candidates.missing, note, facets, dict(plan.weights))
 
-    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
-        model = self.collection.models.loaded
-        tokens = text_terms(model, self.encoded.texts[number]), text_terms(model, shown.full)
-        return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
+    def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
+        """Return the explanations of a query's scores of documents or passages."""
+        names, texts = self.collection.models.terms, [self.encoded.texts[number], *(unit.full for unit in units)]
+        query_terms, *terms = text_terms(self.collection.models.loaded, texts)
+        stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
+        return [
+            explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)
+            for row, unit_terms in enumerate(terms)
+        ]
 
     def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
         """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""

@@ -25,7 +25,7 @@ from vocable.engines.base import UNBOUNDED
 from vocable.engines.filters import Filter, parse_filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
-from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth
+from vocable.indexes.fusion import MIN_DEPTH, aligned, fused, fusion_depth
 from vocable.indexes.ranking import Ranking
 from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, select
 
@@ -166,7 +166,7 @@ class SearchPlan:
             rankings = {name: ranking.without([self.like]).first(depths.depth) for name, ranking in rankings.items()}
         if len(self.weights) > 1:
             weights = {name: self.weights.get(name, sum(self.weights.values())) for name in rankings}
-            ranking = fused_with_parts(rankings, weights, self.fusion, depths.first, factors)
+            ranking = fused(rankings, weights, self.fusion, depths.first, factors)
         else:
             [ranking] = rankings.values()
             ranking = replace(ranking, parts=rankings)

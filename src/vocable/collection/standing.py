@@ -141,9 +141,8 @@ def explain(
         if k is not None or options.keys() - asked.keys():
             raise ArgumentError("`k` and the options of a ranking go with the id of a document")
         text, encoder = parse_query(as_text(query, "query")).text, model.models.queries(**asked)
-        return expand_vector(
-            encoder.encode([text]), model.models.terms, text_terms(model.models.loaded, text), LISTED, wacky
-        )
+        [tokens] = text_terms(model.models.loaded, [text])
+        return expand_vector(encoder.encode([text]), model.models.terms, tokens, LISTED, wacky)
     return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
 
 
@@ -175,8 +174,7 @@ def _standing(
     vector = queries.vectors.sparse
     [shown] = collection.units.shown([document], lambda: vector)
     stored, names = collection.vectors([shown.id]), collection.models.terms
-    model = collection.models.loaded
-    query_terms, document_terms = text_terms(model, query), text_terms(model, shown.full)
+    query_terms, document_terms = text_terms(collection.models.loaded, [query, shown.full])
     return Standing(
         id=name,
         title=document.title,

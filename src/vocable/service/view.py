@@ -5,7 +5,6 @@ Letters: v output vocabulary, k results.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -80,7 +79,6 @@ class VectorCost:
     """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
 
     terms: int
-    milliseconds: float
     postings: int | None = None
 
 
@@ -88,6 +86,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
+    `milliseconds` passed from the arrival of the request to the answer, in the queue and for the encoding, too.
     `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
     among the best hits of the first ranking.
     """
@@ -102,6 +101,7 @@ class View:
     missing: str | None = None
     note: str | None = None
     facets: list[Facet] = field(default_factory=list)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,11 @@ def view(
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
     typed = parse_query(request.query) if request.like is None else TypedQuery("")
     [asked] = [typed.text] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
+    names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
+    texts = [asked, *(shown.full for _, shown, _ in stored_units)]
+    tokens, *terms_of = text_terms(collection.models.loaded, texts)
     documents = []
-    for document, shown, stored in _stored(collection, list(ids), kept):
-        document_terms = text_terms(collection.models.loaded, shown.full)
+    for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
@@ -227,19 +228,17 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
+    queries_of = partial(searcher.queries, searcher.plan(request.k, {**conditions, "weights": usual}), [request.query])
+    asked = dict.fromkeys(options, queries_of(EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
-        options[UNPRUNED] = options["sparse"]
+        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], queries_of(EncodedTexts(vector, dense))
     rankings, costs = {}, {}
     for name, of_name in options.items():
-        plan, encoded = searcher.plan(request.k, of_name, spare=True), EncodedTexts(kept, dense)
-        asked = searcher.queries(plan, [request.query], encoded if name != UNPRUNED else EncodedTexts(vector, dense))
-        started = time.perf_counter()
-        rankings[name] = searcher.rank(asked, plan)
+        rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
         if name in ("sparse", UNPRUNED):
-            milliseconds = 1000 * (time.perf_counter() - started)
-            searched = asked.vectors.sparse
+            searched = asked[name].vectors.sparse
             read = collection.store.count_here(searched.indices)
-            costs[name] = VectorCost(searched.nnz, milliseconds, None if read is None else int(read.sum()))
+            costs[name] = VectorCost(searched.nnz, None if read is None else int(read.sum()))
     return rankings, costs
 
 

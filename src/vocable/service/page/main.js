@@ -177,7 +177,7 @@ function drawTerms() {
   $("top-value").textContent = state.top && state.top < seen.active ? `${state.top} of ${seen.active}` : `all ${seen.active}`;
   set($("least"), Math.ceil(heaviest * 20) / 20, state.min);
   $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
-  $("costs").replaceChildren(...costsOf(seen.costs));
+  $("costs").replaceChildren(...costsOf(seen.costs, seen.milliseconds));
   const comparable = "unpruned" in seen.costs && state.by === "sparse";
   $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
     : "unpruned" in seen.costs ? "Rank by sparse to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";
