@@ -111,10 +111,8 @@ def _search(
         from vocable.core.storage import check_file
 
         check_file(run)
-    opened = vo.open_index(
-        index[0] if len(index) == 1 else index,
-        **{name: options.pop(name) for name in OPENING_ARGUMENTS if name in options},
-    )
+    opening = {name: options.pop(name) for name in OPENING_ARGUMENTS if name in options}
+    opened = vo.open_index(index[0] if len(index) == 1 else index, **opening)
     marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
     if run is not None:  # all queries together, since a run is a single file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), run=run, **options))))
