@@ -39,7 +39,10 @@ K1, B = 1.2, 0.75
 def texts(count: int, seed: int = 0, longest: int = 30) -> list[Document]:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest, count)
-    return [Document(f"d{row}", " ".join(rng.choice(WORDS, size=length))) for row, length in enumerate(lengths)]
+    return [
+        Document(f"d{row}", " ".join(rng.choice(WORDS, size=length)), "", {"row": row})
+        for row, length in enumerate(lengths)
+    ]
 
 
 def scores(query: str, documents: dict[str, Document], mean: float) -> dict[str, float]:
@@ -100,6 +103,7 @@ def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str
         make(one, documents)
     with open_index(tmp_path / "folder") as folder, open_index(place) as server:
         searches: list[Any] = [{"weights": "bm25=1"}, {"hybrid": True}, {"weights": "bm25=0.7,sparse=0.3"}]
+        searches += [{"weights": "bm25=1", "idf_filter": "row<9"}, {"filter": "row>=30"}, {"idf_filter": "row<9"}]
         for options in searches:
             rankings = [opened.search(QUERIES, 40, **options) for opened in (folder, server)]
             for number in range(len(QUERIES)):

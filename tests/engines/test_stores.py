@@ -514,6 +514,22 @@ def test_a_filter_lets_through_what_matches(shared: Store, filter: Filter) -> No
     assert shared.count(filter) == sum(matches(filter, document.fields) for document in DOCUMENTS)
 
 
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+@example(Not(Comparison("year", ">", 2020)), [0, 7])
+@given(some_filters, st.lists(st.integers(0, V - 1), max_size=8))
+def test_terms_are_counted_among_the_documents_that_pass_a_filter(
+    shared: Any, filter: Filter, columns: list[int]
+) -> None:
+    shared._kept_counts, terms = KeptCounts(), np.array(columns, np.int64)  # nothing is kept from the last look
+    kept = [row for row, document in enumerate(DOCUMENTS) if matches(filter, document.fields)]
+    wanted = (vectors(N).toarray()[kept] > 0).sum(axis=0)[terms]
+    counts, documents = shared.count_terms(terms, filter=filter)
+    assert (counts.tolist(), documents) == (wanted.tolist(), len(kept))
+    idf = np.log(1 + (len(kept) - wanted + 0.5) / (wanted + 0.5)) if kept else np.ones(len(terms))
+    np.testing.assert_allclose(shared.idf(terms, filter=filter), idf, rtol=1e-6)
+
+
 def test_a_filter_of_many_parts(shared: Store) -> None:
     filter = Some(tuple(Comparison("year", "=", year) for year in range(1900, 2021)))
     assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == sorted([NAMES[1], NAMES[3]])

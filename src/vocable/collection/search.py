@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
 ALL_DOCUMENTS = "all"  # in place of a filter
-IDF_SHARE = 0.5  # share of the documents below which a filter's documents have an IDF of their own
+# A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
+IDF_SHARE = 0.1
 
 
 class CollectionSearch:
