@@ -1,4 +1,4 @@
-"""Several stores as one, against one index of all documents: by each kind of vectors, with filters and while one changes."""
+"""Several stores as one, against one index of all documents: each kind of vectors, filters, and changes meanwhile."""
 
 from __future__ import annotations
 

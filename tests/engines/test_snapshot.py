@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 
 from tests.engines.reference import make_documents, make_vectors
 from vocable.engines.filters import parse_filter
-from vocable.engines.segment import Segment, SegmentSettings
 from vocable.engines.numbered_words import WordNumbers
+from vocable.engines.segment import Segment, SegmentSettings
 from vocable.engines.snapshot import LiveSegment, Snapshot
 
 SETTINGS = SegmentSettings("english")
