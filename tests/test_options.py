@@ -12,7 +12,17 @@ from annotated_types import Gt, Lt
 from typing_extensions import Unpack
 
 from vocable.errors import ArgumentError
-from vocable.options import Count, CountOrZero, SearchOptions, check, check_arguments, check_fields, checked, values_of
+from vocable.options import (
+    Count,
+    CountOrZero,
+    EvaluationOptions,
+    SearchOptions,
+    check,
+    check_arguments,
+    check_fields,
+    checked,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +62,7 @@ def verb(
         ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
         ({"flag": "yes"}, "flag must be True or False, not 'yes'"),
         ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
-        ({"fusion": "reciprocal-rank"}, "`fusion` goes with `hybrid` or `weights`"),
+        ({"fusion": "max"}, "fusion must be one of weighted, reciprocal-rank, not 'max'"),
         ({"depth": 3}, "depth: no such option"),
     ],
 )
@@ -83,8 +93,8 @@ def test_fields_of_a_dataclass_are_checked() -> None:
 
 
 def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:
-    class Further(SearchOptions, total=False):
+    class Further(EvaluationOptions, total=False):
         run: str
 
     with pytest.raises(ArgumentError):
-        check(Further, {"run": "x", "fusion": "reciprocal-rank"})
+        check(Further, {"run": "x", "folds": 5})
