@@ -62,8 +62,8 @@ def show(index: Collection, dataset: Dataset, **fusions: Any) -> Evaluation:
     """Print the evaluations of an index, each compared with the best single space, and return the last."""
     evaluated = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
     assert isinstance(evaluated, ComparedEvaluations)
-    search, best, *fusions = evaluated.evaluations
-    compared = compare([best, search, *fusions])
+    search, best, *others = evaluated.evaluations
+    compared = compare([best, search, *others])
     rows = [[best.name, f"{best.values[MEASURE]:.3f}", "", ""]]
     for other, p in zip(compared.evaluations[1:], compared.p_values, strict=True):
         rows.append([other.name, f"{other.values[MEASURE]:.3f}", interval(best, other), p_value(p[MEASURE])])
