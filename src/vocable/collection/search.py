@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
-RARE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
+CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
 
 
 class CollectionSearch:
@@ -89,9 +89,9 @@ class CollectionSearch:
         stems = query.required_stems(language) if "bm25" in self._spaces and self._units.whole else []
         if stems:
             vectors = self._counts.lexicon.query_vectors(stems, stems=True)
-            ranking = self._store.search(vectors, RARE, space="bm25")
+            ranking = self._store.search(vectors, CHECKED_AT_ONCE, space="bm25")
             rarest = min((ranking.hits(number) for number in range(len(stems))), key=len)
-            if len(rarest) < RARE:
+            if len(rarest) < CHECKED_AT_ONCE:
                 conditions.among(name for name, _ in rarest)
         return conditions
 
