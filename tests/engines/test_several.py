@@ -92,11 +92,11 @@ def test_equal_ids_are_both_hits_and_keep_apart() -> None:
                                  "dense": vectors_of(len(documents), 1)["dense"]})  # fmt: skip
     queries = csr_array(np.eye(1, V, dtype=np.float32))
     ranking = together.search(queries, 9).hits(0)
-    assert ranking == [("b1", 2), ("two:a", 2), ("b0", 1), ("one:a", 1), ("one:one:c", 1)]
+    assert ranking == [("two:a", 2), ("b1", 2), ("one:a", 1), ("b0", 1), ("one:one:c", 1)]
     ids = [identifier for identifier, _ in ranking]
     assert sorted(together.ids()) == sorted(ids)
     assert [one and (one.id, one.fields["index"]) for one in together.documents([*ids, "one:b0", "one:c"])] == [
-        ("b1", "two"), ("two:a", "two"), ("b0", "one"), ("one:a", "one"), ("one:one:c", "one"), None, None
+        ("two:a", "two"), ("b1", "two"), ("one:a", "one"), ("b0", "one"), ("one:one:c", "one"), None, None
     ]  # fmt: skip
     assert together.vectors(ids).toarray()[:, 0].tolist() == [2, 2, 1, 1, 1]
     with pytest.raises(ArgumentError) as raised:

@@ -39,7 +39,8 @@ def open_several(
                 opened.append(collections[-1].store)
         names = unique_names([one.name for one in collections], [one.place for one in collections])
         if len(names) < 2 or len({*map(_identity, collections)}) < len(names):
-            raise ArgumentError(f"a list of indexes needs two different indexes, not {', '.join(names) or 'none'}")
+            places = ", ".join(one.place for one in collections) or "none"
+            raise ArgumentError(f"a list of indexes needs two different indexes, not {places}")
         stores = dict(zip(names, (one.store for one in collections), strict=True))
         store = SeveralStore(stores, together, opened)
         for kind, reason in kinds_apart({name: of.settings for name, of in stores.items()}).items():
