@@ -180,3 +180,15 @@ def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: 
     elsewhere = Dataset("other", [], dataset.queries, [Qrel("q0", "not-there", 1)])
     with pytest.raises(DataError):
         vo.evaluate(collection, elsewhere)
+
+
+def test_an_index_in_memory_is_evaluated_as_one_in_a_folder(
+    toy_model: SparseEncoder, dataset: Dataset, folder: Path
+) -> None:
+    memory = index(toy_model, dataset.documents, bm25=True, dtype="float32")
+    rows = [
+        [(one.name, one.per_query) for one in vo.evaluate(collection, dataset, MEASURES, hybrid=True).evaluations]
+        for collection in (memory, opened(folder, toy_model))
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 4

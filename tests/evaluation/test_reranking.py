@@ -46,10 +46,11 @@ def test_evaluate_has_a_row_for_each_reranking(
     sparse_ranking(encoded).write_trec(tmp_path / "toy.run", encoded.query_ids)
     systems = {"model": toy_model, "run": tmp_path / "toy.run"}
     options: Any = {"rerank": cross, "rerank_depth": DEPTH}
-    compared = vo.evaluate({**systems, "index": index}, dataset, MEASURES, dtype="float32", **options)
+    systems_and_index: Any = {**systems, "index": index}
+    compared = vo.evaluate(systems_and_index, dataset, MEASURES, dtype="float32", weights="sparse", **options)
     values = {one.name: one for one in compared.evaluations}
     by_hand = expected(cross, dataset, toy_model)
-    for name in ("model reranked", "run reranked", "alone: sparse reranked"):
+    for name in ("model reranked", "run reranked", "index: sparse reranked"):
         assert values[name].per_query == by_hand
         cost = values[name].cost
         assert cost is not None
@@ -57,12 +58,14 @@ def test_evaluate_has_a_row_for_each_reranking(
         assert cost.answer_p50_ms is None
     assert "rerank" in str(compared)
     assert len(compared.p_values) == len(values) - 1
-    both = vo.evaluate(index, dataset, MEASURES, hybrid=True, **options)
-    [name] = [one.name for one in both.evaluations if "reranked" in one.name]
-    assert name == "sparse=1,bm25=1 reranked"
+    both = vo.evaluate(index, dataset, MEASURES, **options)
+    assert [one.name for one in both.evaluations[:2]] == [
+        "search (sparse=1,bm25=1)",
+        "search (sparse=1,bm25=1) reranked",
+    ]
     texts, ids = [query.text for query in dataset.judged().queries], [query.id for query in dataset.judged().queries]
-    run = index.search(texts, 3, hybrid=True, **options).to_run(ids)
-    assert both.evaluations[-1].per_query == evaluate_run("search", run, dataset, MEASURES).per_query
+    run = index.search(texts, 3, **options).to_run(ids)
+    assert both[1].per_query == evaluate_run("search", run, dataset, MEASURES).per_query
 
 
 @pytest.mark.usefixtures("few_answers")

@@ -22,7 +22,7 @@ from vocable.engines.filters import Filter, decided
 from vocable.engines.numbered_words import NumberedWords, WordNumbers
 from vocable.engines.protocols import About, Space
 from vocable.engines.segmented import SegmentedStore
-from vocable.engines.snapshot import Snapshot
+from vocable.engines.snapshot import ChainedIds, Snapshot
 from vocable.errors import ArgumentError
 from vocable.indexes.ranking import Ranking, best
 from vocable.options import Matching
@@ -49,17 +49,24 @@ class SharedRows:
         self.places: list[tuple[int, int]] = []  # store and row in the store, by row
         self._known: dict[tuple[int, str], int] = {}
 
-    def of(self, store: int, ranking: Ranking, named: Callable[[int, Sequence[str]], list[str]]) -> np.ndarray:
-        """Return the rows [q, k] of a store's ranking; `named` returns the ids of documents among all stores."""
-        own = np.unique(ranking.rows[ranking.rows >= 0])
-        ids = [str(row) if ranking.ids is None else ranking.ids[row] for row in own.tolist()]
-        new = [pair for pair in zip(own.tolist(), ids, strict=True) if (store, pair[1]) not in self._known]
-        for (row, identifier), name in zip(new, named(store, [identifier for _, identifier in new]), strict=True):
-            self._known[store, identifier] = len(self.ids)
-            self.ids.append(name)
-            self.places.append((store, row))
-        rows = np.array([*(self._known[store, identifier] for identifier in ids), -1], np.int32)
-        return rows[np.where(ranking.rows < 0, -1, np.searchsorted(own, ranking.rows))]
+    def of(self, rows: np.ndarray, ids: ChainedIds, named: Callable[[int, Sequence[str]], list[str]]) -> np.ndarray:
+        """Return the rows [q, k] of documents by their `rows` in the `ids` of one store after another.
+
+        `named` returns the ids of documents of a store among all stores.
+        """
+        distinct = np.unique(rows[rows >= 0])
+        stores = np.searchsorted(ids.firsts, distinct, side="right") - 1
+        keys = [(store, ids[row]) for store, row in zip(stores.tolist(), distinct.tolist(), strict=True)]
+        own = (distinct - np.array(ids.firsts)[stores]).tolist()
+        new = {key: row for key, row in zip(keys, own, strict=True) if key not in self._known}
+        for number in np.unique(stores).tolist():
+            of_store = [key for key in new if key[0] == number]
+            for key, name in zip(of_store, named(number, [identifier for _, identifier in of_store]), strict=True):
+                self._known[key] = len(self.ids)
+                self.ids.append(name)
+                self.places.append((number, new[key]))
+        numbers = np.array([*(self._known[key] for key in keys), -1], np.int32)
+        return numbers[np.where(rows < 0, -1, np.searchsorted(distinct, rows))]
 
 
 class SeveralStore(NumberedWords):
@@ -193,17 +200,19 @@ class SeveralStore(NumberedWords):
     def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
         if not self._pinned:
             return self.pinned()._search(queries, k, space, filter, matching)
-        none = np.full((queries.shape[0], 1), -1, np.int32)
-        rows, scores, missing = [none], [np.zeros(none.shape, np.float32)], None
+        none = np.full((queries.shape[0], k), -1, np.int32)
+        rankings = [Ranking(none, np.zeros(none.shape, np.float32), [])] * len(self.stores)
         for number, of_store in self._filtered(filter):
             store = self._weighed[1][number]
             asked = self._word_queries(store, csr_array(queries)) if space == "bm25" else queries
-            ranking = store.search(asked, k, space=space, filter=of_store, **matching)
-            rows.append(self._rows.of(number, ranking, self._named))
-            scores.append(ranking.scores)
-            missing = missing or ranking.missing
-        merged = best(np.concatenate(rows, axis=1), np.concatenate(scores, axis=1), k, self._rows.ids)
-        return replace(merged, missing=missing)
+            rankings[number] = store.search(asked, k, space=space, filter=of_store, **matching)
+        ids = ChainedIds([ranking.ids or () for ranking in rankings])
+        pairs = zip(ids.firsts, rankings, strict=False)
+        rows = [np.where(ranking.rows < 0, ranking.rows, ranking.rows + np.int32(first)) for first, ranking in pairs]
+        merged = best(np.concatenate(rows, axis=1), np.concatenate([one.scores for one in rankings], axis=1), k, ids)
+        missing = next((ranking.missing for ranking in rankings if ranking.missing), None)
+        shared = self._rows.of(merged.rows, ids, self._named)
+        return replace(merged, rows=shared, ids=self._rows.ids, missing=missing)
 
     def _filtered(self, filter: Filter | None) -> Iterator[tuple[int, Filter | None]]:
         """Iterate over the stores whose documents can pass a filter: their numbers, and the filter of their fields."""

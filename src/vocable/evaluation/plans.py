@@ -52,13 +52,14 @@ class Judged:
     measures: Sequence[str]
     options: SearchOptions = field(default_factory=lambda: check(SearchOptions, {}))
     query_idf: float | None = None  # power of the IDF in the weights of sparse queries
+    spare: int | None = None  # hits searched beyond k, as a query is no hit of its own; default: the dataset decides
 
     def search(
         self, weights: Weights, k: int, fusion: Fusion = "weighted", **reranking: Unpack[RerankOptions]
     ) -> Ranking:
         """Return the k best documents [q, k] for the judged queries."""
         options = check(SearchOptions, {**self.options, "fusion": fusion, **reranking})
-        k = self.dataset.search_depth(k)
+        k = self.dataset.search_depth(k) if self.spare is None else k + self.spare
         plan = SearchPlan.of(Depths.of(k, options, len(weights)), weights, options)
         return plan.page(self.retriever.rank(self.queries, plan))
 
@@ -194,7 +195,8 @@ def evaluate_index(
     queries = collection.searcher.queries(plan, [query.text for query in judged.queries])
     power = collection.models.queries(**plan.query_encoding).query_idf
     first = check(SearchOptions, {**options, **defaults(RerankOptions)})
-    search = Judged(collection, queries, judged, measures, first, power)
+    left_out = judged.convention == "beir" and any(collection.documents([query.id for query in judged.queries]))
+    search = Judged(collection, queries, judged, measures, first, power, spare=int(left_out))
 
     # What a search returns, and its spaces alone, the best by the first measure first.
     label = f"search ({name_weights(weights)})" if len(weights) > 1 else next(iter(weights))
