@@ -122,7 +122,7 @@ def row_of(place: str, source: str, count: int) -> tuple[list[str], bool]:
         k = dataset.search_depth(K)
         ranking = index.search([query.text for query in dataset.queries], k)
         doors = {"Python": [ranking.hits(number) for number in range(len(dataset.queries))]}
-        name = "hybrid" if len(index.searcher.weighting({})) > 1 else "sparse"
+        name = "hybrid" if len(index.searcher.weighting(check(SearchOptions, {}))) > 1 else "sparse"
     doors["command"] = by_command(place, dataset.queries, k)
     with Served.vocable(place) as served, httpx.Client(base_url=served.url, timeout=60) as http:
         answers = [http.post("/search", json={"query": query.text, "k": k}).json() for query in dataset.queries]

@@ -78,19 +78,28 @@ class Pruning(TypedDict, total=False):
     mass: Annotated[float | None, Gt(0), Le(1), Doc("Keep the fewest terms that have this share of the total weight.")]
 
 
-class Inference(TypedDict, total=False):
-    """The device, library and number type of a model, and the length of its input."""
+class Reading(TypedDict, total=False):
+    """The number type of a model, and the length of its input."""
 
     dtype: Annotated[
         DType, Default("auto"), Doc("Number type of the model; auto is bfloat16 where the device has it natively.")
     ]
     max_length: Annotated[int | None, Ge(1), Doc("Tokens per text; by default the model's own maximum.")]
+
+
+class Running(TypedDict, total=False):
+    """The device and the library that compute a model."""
+
     device: Device
     runtime: ModelRuntime
 
 
-class Encoding(Inference, Pruning, total=False):
-    """Encoding of documents."""
+class Inference(Reading, Running, total=False):
+    """The device, library and number type of a model, and the length of its input."""
+
+
+class DocumentEncoding(Reading, Pruning, total=False):
+    """The encoding of documents that an index keeps for later documents."""
 
     long_documents: Annotated[
         LongDocuments,
@@ -100,6 +109,10 @@ class Encoding(Inference, Pruning, total=False):
             "(maxpool), or index each window (passages)."
         ),
     ]
+
+
+class Encoding(DocumentEncoding, Running, total=False):
+    """Encoding of documents."""
 
 
 class IndexOptions(Encoding, total=False):

@@ -193,7 +193,7 @@ def test_kinds_that_indexes_do_not_share_are_left_out(
 def test_refusals(indexes: Parts, model: str, documents: list[Document]) -> None:
     _, (first, second, _) = indexes
     opened = open_index([first, second])
-    other = "truncate" if first.settings.limits.long_documents == "passages" else "passages"
+    other = "truncate" if first.settings.limits["long_documents"] == "passages" else "passages"
     third = index(model, documents, long_documents=other, device="cpu")  # type: ignore[arg-type]
     refusals: dict[str, Callable[[], object]] = {
         "first, memory cannot change: change one index at a time": lambda: opened.add([Document("a", "b")]),

@@ -245,7 +245,15 @@ def search(
     plan = collection.searcher.plan(k, options, facets=options["facets"], spare=True)
     encoded = collection.searcher.queries(plan, texts)
     candidates = collection.searcher.rank(encoded, plan)
-    answers = Answers(collection, tuple(records), encoded, plan, candidates, explain, wacky)
+    answers = Answers(
+        collection=collection,
+        queries=tuple(records),
+        encoded=encoded,
+        plan=plan,
+        candidates=candidates,
+        explained=explain,
+        wacky=wacky,
+    )
     if run is not None:
         answers.ranking.write_trec(run, [query.id for query in records])
     return answers

@@ -61,7 +61,7 @@ class Collection:
         place, store, settings = self.place, self.store, self.settings
         options = {"name": model, "device": device, "allow_changed": allow_changed}
         self.models = CollectionModels(place, settings, store.idf, **options)  # type: ignore[arg-type]
-        in_passages = settings.limits.long_documents == "passages"
+        in_passages = settings.limits["long_documents"] == "passages"
         self.units: Units = Passages(store, self.models) if in_passages else WholeDocuments(store)
         self.writer = CollectionWriter(place, store, settings, self.models, self.units)
         self.searcher = CollectionSearch(place, store, self.spaces, self.models, self.units)

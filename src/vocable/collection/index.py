@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Unpack
 from vocable.collection.collection import Collection
 from vocable.collection.copies import content_of
 from vocable.collection.making import Making
-from vocable.collection.settings import CollectionSettings, Limits
+from vocable.collection.settings import CollectionSettings, of_one_text
 from vocable.collection.writer import Parts
 from vocable.core.fingerprint import fingerprint
 from vocable.core.hints import goes_with
@@ -47,7 +47,7 @@ from vocable.engines.memory import IN_MEMORY, MemoryStore
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, VectorsError
 from vocable.language.languages import language_of
-from vocable.options import CountOrZero, Encoding, IndexOptions, changed, checked, select
+from vocable.options import CountOrZero, DocumentEncoding, IndexOptions, Pruning, changed, checked, select
 
 MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
 VECTORS_PART = 8_192  # documents with stored vectors in one commit of a folder
@@ -106,7 +106,7 @@ def index(
     engine, address = (MemoryStore, "") if output is None else engine_of(output)
     if engine is MemoryStore and output is not None:
         raise ArgumentError(f"{fspath(output)}: an index in memory has no place: leave out the output")
-    limits = Limits(**{n: v for n, v in select(Encoding, options).items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
+    limits = select(DocumentEncoding, options)
     bm25 = "bm25" in engine.about.spaces if options["bm25"] is None else options["bm25"]
     _check(engine, address, options, limits, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
 
@@ -146,7 +146,16 @@ def index(
         fields=[],
     )
     place = IN_MEMORY if output is None else output
-    making = Making(engine, place, settings, encoded.loaded, dense_model, dimensions, device, given.total)
+    making = Making(
+        engine=engine,
+        output=place,
+        settings=settings,
+        model=encoded.loaded,
+        dense_model=dense_model,
+        dimensions=dimensions,
+        device=device,
+        total=given.total,
+    )
     collection = making.replace(address, encoded.parts) if replace else making.make(address, encoded.parts)
     collection.built = collection.making_counts()._replace(
         bad_lines=given.bad.count,
@@ -213,7 +222,7 @@ def _check(
     engine: type[Store],
     address: str,
     options: IndexOptions,
-    limits: Limits,
+    limits: DocumentEncoding,
     *,
     bm25: bool,
     dense: str | None,
@@ -222,7 +231,7 @@ def _check(
 ) -> None:
     """Raise `ArgumentError` for options that do not go together, and for vectors that the engine does not hold."""
     about = engine.about
-    if limits.long_documents == "passages" and not about.changes:
+    if limits["long_documents"] == "passages" and not about.changes:
         message = f"passages need a plain folder or a server, not the {about.engine} engine: name one, or use maxpool"
         raise ArgumentError(f"long_documents: {message}")
     for space, needed in (("bm25", bm25), ("dense", dense is not None)):
@@ -246,10 +255,12 @@ class _Corpus(NamedTuple):
     vectors: str = ""  # fingerprint of stored vectors
 
 
-def _stored_corpus(vectors: Sources, documents: Iterable[Document], limits: Limits, source: str, size: int) -> _Corpus:
+def _stored_corpus(
+    vectors: Sources, documents: Iterable[Document], limits: DocumentEncoding, source: str, size: int
+) -> _Corpus:
     """Return the corpus of stored vectors, in parts of at most `size` documents."""
-    for option in ("max_length", "long_documents"):
-        if getattr(limits, option) != getattr(Limits(), option):
+    for option in changed(DocumentEncoding, limits):
+        if option in ("max_length", "long_documents"):
             raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
     shards, places = read_shards(vectors), places_of(vectors)
     stored = next(shards)
@@ -262,25 +273,24 @@ def _stored_corpus(vectors: Sources, documents: Iterable[Document], limits: Limi
 def _corpus_to_encode(
     model: Model | str | PathLike[str],
     documents: Iterable[Document],
-    limits: Limits,
+    limits: DocumentEncoding,
     size: int,
     device: str | None,
     runtime: Any,
 ) -> _Corpus:
     """Return the corpus that a model encodes, in parts of at most `size` documents."""
-    check_length(model, limits.max_length)
+    check_length(model, limits["max_length"])
     if is_model(model):  # `device` is for the dense model alone
         loaded = load_encoder(model, runtime=runtime)
     else:
-        loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
-    window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
-    meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), model_name(model))
-    parts = ((part, None) for part in in_parts(documents, size, limits.long_documents))
+        loaded = load_encoder(fspath(model), device, runtime, limits["dtype"])
+    meta = describe(TextEncoder(loaded, "document", **of_one_text(limits)), model_name(model))
+    parts = ((part, None) for part in in_parts(documents, size, limits["long_documents"]))
     return _Corpus(model_name(model), meta, parts, loaded.dimensions, loaded)
 
 
 def _with_vectors(
-    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: Limits, source: str, size: int
+    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: DocumentEncoding, source: str, size: int
 ) -> Parts:
     """Iterate over documents in parts, with their stored vectors, which may be in another order."""
     rows = StoredRows(shards)
@@ -288,7 +298,7 @@ def _with_vectors(
         names = [document.id for document in part]
         if (vectors := rows.take(names)) is None:
             raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
-        pruned = prune(vectors.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        pruned = prune(vectors.matrix, **select(Pruning, limits))
         yield part, EncodedTexts(pruned, vectors.dense)
     if rows.rest():
         raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from vocable.collection.settings import CollectionSettings, of_vocabulary
+from vocable.collection.settings import CollectionSettings, of_one_text, of_vocabulary
 from vocable.encoding.dense_models import dense_fingerprint, document_vectors, load_dense, query_vectors
 from vocable.encoding.hub import BUILT_IN_DENSE
 from vocable.encoding.load import load_encoder
@@ -94,10 +93,7 @@ class CollectionModels:
 
         Passages are never truncated.
         """
-        limits = asdict(self._settings.limits)
-        if limits["long_documents"] == "passages":
-            limits["long_documents"] = "truncate"
-        return self._checked(TextEncoder(self.loaded, "document", **limits))
+        return self._checked(TextEncoder(self.loaded, "document", **of_one_text(self._settings.limits)))
 
     def queries(self, model: Model | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:
         """Return an encoder of queries with `model`, by default the collection's own.
@@ -106,7 +102,7 @@ class CollectionModels:
         the model's. Raises `VectorsError` for a model of another vocabulary.
         """
         encoder = self._checked(
-            TextEncoder(model or self.loaded, "query", dtype=self._settings.limits.dtype, **options)
+            TextEncoder(model or self.loaded, "query", dtype=self._settings.limits["dtype"], **options)
         )
         if encoder.query_idf:
             encoder.term_idf = self._term_idf

@@ -85,7 +85,16 @@ def recount(collection: Collection) -> Recount:
     weighed, mean = store.lexicon.mean_lengths() if "bm25" in collection.spaces else (None, None)
     words = sum(column < NUMBERS for column in frequencies["bm25"]) if "bm25" in frequencies else None
     terms = len(frequencies["sparse"])
-    return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
+    return Recount(
+        place=collection.place,
+        engine=store.about.engine,
+        documents=documents,
+        terms=terms,
+        words=words,
+        wrong=wrong,
+        weighed_length=weighed,
+        mean_length=mean,
+    )
 
 
 def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.stream import StreamProgress
@@ -14,25 +13,13 @@ from vocable.encoding.vectors import Parts, VectorsMeta, vocabulary_fingerprint
 from vocable.engines.protocols import Space
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
-from vocable.options import DType, LongDocuments
+from vocable.options import DocumentEncoding, check
 
 SPAN_FIELD = "\tplace in the text"  # field of each stored passage: start, end, number of passages
 
 
 # Settings that follow the documents; a build begins with all other settings.
 STATE = frozenset({"progress", "stored", "whole", "mean_length", "fields", "weights"})
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The options that encode the documents of a collection."""
-
-    max_terms: Annotated[int, Field(ge=1)] | None = None
-    min_weight: Annotated[float, Field(ge=0)] = 0.0
-    mass: Annotated[float, Field(gt=0, le=1)] | None = None
-    dtype: DType = "auto"
-    max_length: Annotated[int, Field(ge=1)] | None = None
-    long_documents: LongDocuments = "truncate"
 
 
 @dataclass(frozen=True)
@@ -43,7 +30,7 @@ class CollectionSettings:
     model: str
     source: str
     meta: VectorsMeta  # record of the vectors, with the fingerprint of their model; of several indexes, size 0 for none
-    limits: Limits
+    limits: DocumentEncoding
     bm25: bool
     language: str = field(default=ENGLISH, kw_only=True)  # language of the words
     dense: str | None  # model of the dense vectors
@@ -77,10 +64,16 @@ def check_settings(settings: dict[str, object], place: str) -> CollectionSetting
         if first["type"] in ("missing", "unexpected_keyword_argument"):
             raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {name}: {first['msg']})") from error
         raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
-    in_passages = checked.limits.long_documents == "passages"
+    checked = replace(checked, limits=check(DocumentEncoding, checked.limits))
+    in_passages = checked.limits["long_documents"] == "passages"
     if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:
         raise VectorsError(f"{place}: the index is damaged: its settings: limits.long_documents: not of its documents")
     return checked
+
+
+def of_one_text(limits: DocumentEncoding) -> DocumentEncoding:
+    """Return the encoding of each text of a collection: a passage is never cut into windows."""
+    return {**limits, "long_documents": "truncate"} if limits["long_documents"] == "passages" else limits
 
 
 def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:

@@ -129,7 +129,7 @@ class CollectionWriter:
         total, part = len(self._store), self._store.about.part
         begun = round(self._store.encoded_share * total)
         with progress("index", total, begun=begun) as advance:
-            for units in _growing_parts(self._store.without_vectors(), part, self._settings.limits.long_documents):
+            for units in _growing_parts(self._store.without_vectors(), part, self._settings.limits["long_documents"]):
                 started, counts = time.perf_counter(), StreamProgress()
                 sparse, dense = self._encoded(units, counts, advance)
                 counts.empty += int((np.diff(sparse.indptr) == 0).sum())
@@ -169,7 +169,7 @@ class CollectionWriter:
         done = StreamProgress()
         try:
             with progress("add") as advance:
-                for read in in_parts(documents, self._store.about.part, self._settings.limits.long_documents):
+                for read in in_parts(documents, self._store.about.part, self._settings.limits["long_documents"]):
                     part = list({document.id: document for document in read}.values())
                     stored = self._units.documents([document.id for document in part])
                     pairs = [(new, old) for new, old in zip(part, stored, strict=True) if not same_document(new, old)]

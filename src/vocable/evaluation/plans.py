@@ -196,7 +196,15 @@ def evaluate_index(
     power = collection.models.queries(**plan.query_encoding).query_idf
     first = check(SearchOptions, {**options, **defaults(RerankOptions)})
     left_out = judged.convention == "beir" and any(collection.documents([query.id for query in judged.queries]))
-    search = Judged(collection, queries, judged, measures, first, power, spare=int(left_out))
+    search = Judged(
+        retriever=collection,
+        queries=queries,
+        dataset=judged,
+        measures=measures,
+        options=first,
+        query_idf=power,
+        spare=int(left_out),
+    )
 
     # What a search returns, and its spaces alone, the best by the first measure first.
     label = f"search ({name_weights(weights)})" if len(weights) > 1 else next(iter(weights))

@@ -101,7 +101,7 @@ class Service:
         self.model = collection.models.loaded
         encoder = collection.models.queries()
         self.queries, self._query_idf = collection.models.queries(query_idf=0), encoder.query_idf
-        self.documents = TextEncoder(self.queries.model, "document", dtype=collection.settings.limits.dtype)
+        self.documents = TextEncoder(self.queries.model, "document", dtype=collection.settings.limits["dtype"])
         compile_loops()  # now, so that no request waits for it
         text = ["the first search loads the rest"]
         vectors, dense = encoder.encode_both(text)
@@ -352,8 +352,16 @@ class Service:
         plan = current.searcher.plan(k, options, facets=options["facets"], spare=True)
         vectors = prune(self._weighed(rows, options["query_idf"], plan.idf_filter), **select(Pruning, options))
         encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
-        queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]
+        answers = Answers(
+            collection=current,
+            queries=tuple(Query(str(number), text) for number, text in enumerate(texts)),
+            encoded=encoded,
+            plan=plan,
+            candidates=current.searcher.rank(encoded, plan),
+            explained=explain,
+            wacky=self.wacky,
+        )
+        return [*answers]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
