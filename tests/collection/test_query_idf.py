@@ -22,9 +22,9 @@ from vocable.encoding.load import load
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.encoded import encode_dataset
 
 QUERIES = ["the old fox reads", "posting lists at night", "a librarian measures twelve queries"]
 POWER = 0.5

@@ -119,7 +119,9 @@ class PublishedSite:
         found = {"sparse": [self.terms(text) for text in texts] if vectors is None else self.encoded_terms(vectors)}
         found["bm25"] = [self.words(text) for text in texts]
         depth = fusion_depth(k) if len(weights) > 1 else k
-        rankings = {kind: self._ranking([self._scores(some, allowed) for some in found[kind]], depth) for kind in weights}
+        rankings = {
+            kind: self._ranking([self._scores(some, allowed) for some in found[kind]], depth) for kind in weights
+        }
         return fused(rankings, weights, "weighted", k) if len(weights) > 1 else next(iter(rankings.values()))
 
     def passing(self, filter: Mapping[str, Sequence[Value]]) -> np.ndarray:
