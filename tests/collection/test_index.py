@@ -69,7 +69,7 @@ def assert_whole(collection: Collection, documents: Sequence[Document]) -> None:
     texts = [document.full for document in documents]
     queries = collection.models.queries().encode(QUERIES)
     sparse = ExactIndex(encode(collection.models.loaded, texts, dtype="float32"), ids)
-    same(collection.search(QUERIES, 40, vectors=queries), sparse.search(queries, 40), 1e-4)
+    same(collection.search(QUERIES, 40, vectors=queries, weights="sparse"), sparse.search(queries, 40), 1e-4)
     same(collection.search(QUERIES, 40, weights="bm25=1"), BM25Index(texts, ids).search(QUERIES, 40))
 
 
