@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.counts import DocumentCounts
+from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -57,14 +58,17 @@ class CollectionSearch:
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
-        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
+        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`),
+        or be of the same page (`groups.grouped`).
         """
-        weights = self.weighting(options)
+        weights, of_answer = self.weighting(options), select(AnswerOptions, options)
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        facets = select(AnswerOptions, options).get("facets")
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._most_hits)
-        return SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        by_page = spare and not of_answer.get("sections") and (self.known_fields is None or FILE in self.known_fields)
+        candidates = (1 + FURTHER if by_page else 2) * spare
+        depths = Depths.of(k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._most_hits)
+        facets = () if (names := of_answer.get("facets")) is None else self._facets(names)
+        return SearchPlan.of(depths, weights, options, facets=facets, by_page=by_page)
 
     def queries(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedQueries:
         """Return the queries of a plan, encoded when a space or an explanation needs their vectors."""

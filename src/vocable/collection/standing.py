@@ -32,6 +32,7 @@ from vocable.explanation.explain import (
     json_values,
     text_terms,
 )
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
 from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, checked, select
 
@@ -168,6 +169,7 @@ def _standing(
     stored, names = collection.vectors([shown.id]), collection.models.terms
     model = collection.models.loaded
     query_terms, document_terms = text_terms(model, query), text_terms(model, shown.full)
+    words = QueryWords(query, collection.settings.language)
     return Standing(
         id=name,
         title=document.title,
@@ -180,7 +182,7 @@ def _standing(
         explanation=explain_vectors(vector, stored, names, query_terms, document_terms, wacky),
         lacking=expand_vector(_alone(vector, stored), names, query_terms, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, document_terms, LISTED, wacky),
-        parts=None if rank is None else score_parts(collection, ranking, 0, [document], query)[0],
+        parts=None if rank is None else score_parts(ranking, 0, [document], words)[0],
     )
 
 
