@@ -146,10 +146,10 @@ def read(folder: Path, seed: int, seconds: float) -> None:
             acknowledged, began, worked = shared.get(), time.monotonic(), time.thread_time()
             view = index.current()
             if space == "bm25":
-                vectors: Any = view.counts.lexicon.query_vectors([QUERIES[query]])
+                vectors: Any = view.store.lexicon.query_vectors([QUERIES[query]])
             else:
                 vectors = (sparse if space == "sparse" else dense)[[query]]
-            hits = view.searcher.rank(vectors, K, space=space, filter=PARSED[text]).hits(0)
+            hits = view.searcher.search_space(vectors, K, space=space, filter=PARSED[text]).hits(0)
             took, worked, store = time.monotonic() - began, time.thread_time() - worked, view.store
             assert isinstance(store, SegmentedStore)
             documents = view.documents([identifier for identifier, _ in hits])

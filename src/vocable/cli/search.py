@@ -16,7 +16,7 @@ from vocable.cli.output import quoted
 from vocable.cli.verbs import doc
 from vocable.core.tables import line_width, shortened
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Share
+from vocable.options import Count, Device, WackyShare
 
 if TYPE_CHECKING:
     from vocable.data import Query
@@ -28,7 +28,7 @@ LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
     "wacky": (Path | None, "Mark the wacky terms, by the scores of vocable measure-wackiness."),
-    "wacky_share": (Share | None, "Share of the scored terms that counts as wacky, 0.1 by default."),
+    "wacky_share": (WackyShare, "Share of the scored terms that counts as wacky."),
 }
 
 
@@ -100,6 +100,8 @@ def _search(
     if not Path(index).exists() and query and Path(query[-1], "commit.json").exists():
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
     records = _queries(query, queries, like)
+    if queries is not None:
+        options.setdefault("plain", True)  # queries of a source were not typed for this syntax
     _load_when_used(*LEFT_OUT_OF_NUMPY)
     several = queries is not None or len(query) > 1 or query == ["-"]
     if index.startswith(("http://", "https://")):

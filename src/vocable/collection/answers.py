@@ -21,6 +21,7 @@ from vocable.collection.passages import passage
 from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
+from vocable.collection.verbatim import VERBATIM
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
@@ -93,32 +94,38 @@ class Answers(Sequence[Answer]):
         )
         facets = tuple(facet([hit.document for hit in best[:SPARE_HITS]], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
-        guessing = "sparse" in plan.weights and bool(hits)
-        note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
+        guessing, text = "sparse" in plan.weights and bool(hits), self.encoded.texts[number]
+        notes = [] if like else [unknown_note(self.collection, text, guessing=guessing)]
+        notes += [str(self.encoded.conditions[number])] if number in self.encoded.conditions else []
+        note = "; ".join(filter(None, notes)) or None
         return Answer(query, hits, better, self.candidates.missing, note, facets, dict(plan.weights), entries)
 
     def _shown(self, number: int, merged_hits: Sequence[MergedHit]) -> dict[str, Hit]:
         """Return hits with all that is shown of them, by id; their ranks are those of a list."""
-        query, documents = self.queries[number], [hit.document for hit in merged_hits]
+        documents = [hit.document for hit in merged_hits]
         units = self.collection.units.shown(documents, lambda: self.vectors[[number]])
-        stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
-        words = QueryWords("" if self.plan.like is not None else query.text, self.collection.settings.language)
+        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
+        text = "" if self.plan.like is not None else self.encoded.texts[number]
+        words = QueryWords(text, self.collection.settings.language)
         all_parts = score_parts(self.candidates, number, documents, words)
         hits, firsts = dict[str, Hit](), self._first_scores(number)
-        for row, (hit, unit, parts) in enumerate(zip(merged_hits, units, all_parts, strict=True)):
+        for row, (hit, unit, why, parts) in enumerate(zip(merged_hits, units, explanations, all_parts, strict=True)):
             document = hit.document
             part = None if unit is document else passage(unit)
-            why = None if stored is None else self._explained(number, unit, stored[[row]])
             cut = self._snippet(document, unit.text, words, why, 0 if part is None else part.start)
             first, copies = firsts.get(document.id), tuple(hit.copies)
             hits[document.id] = Hit(row + 1, hit.score, document, why, part, cut, first, parts, copies)
         return hits
 
-    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
-        model, query = self.collection.models.loaded, self.queries[number]
-        [text] = [query.text] if self.plan.like is None else self.collection.texts([query.id])
-        tokens = text_terms(model, text), text_terms(model, shown.full)
-        return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
+    def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
+        """Return the explanations of a query's scores of documents or passages."""
+        text, names = self.encoded.texts[number], self.collection.models.terms
+        query_terms, *terms = text_terms(self.collection.models.loaded, [text, *(unit.full for unit in units)])
+        stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
+        return [
+            explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)
+            for row, unit_terms in enumerate(terms)
+        ]
 
     def _snippet(
         self, document: Document, text: str, words: QueryWords, why: Explanation | None, start: int
@@ -140,7 +147,7 @@ class Answers(Sequence[Answer]):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the answers as data, without the index."""
         answers = {number: self[number] for number in range(len(self))}
-        plan = replace(self.plan, filter=None)
+        plan = replace(self.plan, filter=None, idf_filter=None)
         return Answers, (None, self.queries, self.encoded, plan, self.candidates, self.explained, None, answers)
 
     def __repr__(self) -> str:
@@ -176,7 +183,11 @@ def score_parts(
     scores = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}
     return [
         ScoreParts(
-            {kind: of_kind.get(document.id, 0.0) for kind, of_kind in scores.items()},
+            {
+                kind: of_kind.get(document.id, 0.0)
+                for kind, of_kind in scores.items()
+                if kind != VERBATIM or document.id in of_kind
+            },
             words.typed_in(document.full) if "bm25" in scores else None,
         )
         for document in documents
@@ -185,7 +196,7 @@ def score_parts(
 
 @checked
 def search(
-    index: str | os.PathLike[str] | Collection,
+    index: str | os.PathLike[str] | Collection | Sequence[str | os.PathLike[str] | Collection],
     queries: Texts | None = None,
     k: Count = 10,
     *,
@@ -200,7 +211,7 @@ def search(
 
     Args:
         index: a folder made by `vocable index`, or another place of an index; in Python also the result of
-            `vocable.open_index`, which loads the model once.
+            `vocable.open_index`, which loads the model once. Several are searched as one.
         queries: texts; or records, whose ids a run has.
         k: results per query; the pages of a folder that are printed are as many.
         explain: show which terms make the score of each hit.

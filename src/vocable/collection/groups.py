@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from vocable.data import Document
+from vocable.engines.several import INDEX_FIELD
 
 FILE = "file"  # field of a section: the file of its page
 FURTHER = 3  # sections of a page that are listed below its best one
@@ -33,14 +34,18 @@ class Section:
 def page_of(document: Document) -> str | None:
     """Return the file of the page that a document is a section of; None for any other document.
 
+    Of several indexes that are searched as one, it is INDEX:FILE.
+
     >>> page_of(Document("a/b.md#lists~2", "Further lists", fields={"file": "a/b.md"}))
     'a/b.md'
     >>> page_of(Document("d7", "A text.", fields={"file": "a/b.md"}))
     """
-    file = document.fields.get(FILE)
-    if not isinstance(file, str) or not document.id.startswith(file):
+    file, index = document.fields.get(FILE), document.fields.get(INDEX_FIELD)
+    of_index = f"{index}:" if isinstance(index, str) else ""
+    name = document.id.removeprefix(of_index)
+    if not isinstance(file, str) or not name.startswith(file):
         return None
-    return file if document.id[len(file) : len(file) + 1] in ("", "#", "~") else None
+    return of_index + file if name[len(file) : len(file) + 1] in ("", "#", "~") else None
 
 
 def grouped(hits: Iterable[T], page: Callable[[T], str | None], most: int) -> list[list[T]]:

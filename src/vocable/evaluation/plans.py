@@ -196,7 +196,7 @@ def evaluate_index(
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     weights = collection.searcher.weighting(options)
     spaces = [*dict.fromkeys([*collection.models.query_spaces, *weights])]
-    plan = SearchPlan.of(Depths.of(1, options, 1), weights, options)
+    plan = SearchPlan.of(Depths.of(1, options, 1), weights, {**options, "plain": True})
     queries = collection.searcher.queries(plan, [query.text for query in judged.queries])
     power = collection.models.queries(**plan.query_encoding).query_idf
     first = {name: value for name, value in options.items() if name not in RerankOptions.__annotations__}

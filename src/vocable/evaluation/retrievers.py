@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.rerank import reranked
 from vocable.core.progress import progress
+from vocable.data import Document
 from vocable.encoding.dense_models import DenseModel, document_vectors, query_vectors
 from vocable.encoding.pruning import prune
 from vocable.engines.protocols import Space
@@ -70,7 +71,7 @@ class DatasetRetriever:
 
     def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         """Return the candidates [q, kept] of a plan, best first."""
-        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan))
+        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan), self._documents)
 
         def texts_of(_: int, ids: Sequence[str]) -> list[str]:
             return self.texts(ids)
@@ -78,13 +79,16 @@ class DatasetRetriever:
         def rerank(ranking: Ranking) -> Ranking:
             return reranked(ranking, queries.texts, texts_of, device=self.device, **plan.reranking)
 
-        return plan.carry_out(rerank=rerank, rankings=rankings, fields_of=lambda ids: [{} for _ in ids])
+        return plan.carry_out(rankings, rerank, self._documents)
 
     def texts(self, ids: Sequence[str]) -> list[str]:
         """Return the texts of documents, with their titles."""
+        return [document.full for document in self._documents(ids)]
+
+    def _documents(self, ids: Sequence[str]) -> list[Document]:
         wanted = {*ids}
-        texts = {document.id: document.full for document in self.dataset.documents if document.id in wanted}
-        return [texts[identifier] for identifier in ids]
+        documents = {document.id: document for document in self.dataset.documents if document.id in wanted}
+        return [documents[identifier] for identifier in ids]
 
 
 def judged_queries(dataset: Dataset, vectors: csr_array | None = None) -> EncodedQueries:

@@ -254,7 +254,16 @@ class SearchAnswer(BaseModel):
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query as a record."""
         hits, pages = (tuple(document.hit() for document in listed) for listed in (self.hits, self.pages))
-        return Answer(query, hits, self.suggestion, self.missing, self.note, tuple(self.facets), self.weights, pages)
+        return Answer(
+            query=query,
+            hits=hits,
+            suggestion=self.suggestion,
+            missing=self.missing,
+            note=self.note,
+            facets=tuple(self.facets),
+            weights=self.weights,
+            pages=pages,
+        )
 
 
 class DocumentsRequest(JSONBody):
