@@ -69,7 +69,7 @@ class CollectionSearch:
         weights, of_answer = self.weighting(options), select(AnswerOptions, options)
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        by_page = spare and not of_answer.get("sections") and (self.known_fields is None or FILE in self.known_fields)
+        by_page = spare and not of_answer.get("sections") and self.has_pages
         candidates = (1 + FURTHER if by_page else 2) * spare
         depths = Depths.of(
             k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
@@ -287,6 +287,11 @@ class CollectionSearch:
         """Names of fields for filters, deleted documents' included; None if there are too many."""
         names = self._store.settings.get("fields")
         return None if names is None else frozenset(names)
+
+    @property
+    def has_pages(self) -> bool:
+        """Return whether documents may be sections of pages."""
+        return self.known_fields is None or FILE in self.known_fields
 
     def check_filter(self, filter: Filter, option: str = "filter") -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.

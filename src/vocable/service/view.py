@@ -152,7 +152,8 @@ def view(
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
-    near = dict.fromkeys(name for ranked in hits.values() for name, _ in ranked[: (1 + FURTHER) * request.k])
+    depth = max(SPARE_HITS, (1 + FURTHER) * request.k) if collection.searcher.has_pages else 2 * request.k
+    near = dict.fromkeys(name for ranked in hits.values() for name, _ in ranked[:depth])
     known = {document.id: document for document in collection.documents(list(near)) if document is not None}
     stands_for = representatives(known.values())
     entries = {name: _entries(ranked, stands_for, known, request.k) for name, ranked in hits.items()}
