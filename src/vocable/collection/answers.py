@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.copies import MergedHit, merged
 from vocable.collection.facets import facet
-from vocable.collection.groups import FURTHER, Section, grouped, page_of
+from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
 from vocable.collection.passages import passage
 from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
@@ -101,7 +101,7 @@ class Answers(Sequence[Answer]):
         return Answer(query, hits, better, self.candidates.missing, note, facets, dict(plan.weights), entries)
 
     def _shown(self, number: int, merged_hits: Sequence[MergedHit]) -> dict[str, Hit]:
-        """Return hits with all that is shown of them, by id; their ranks are those of a list."""
+        """Return hits with all that is shown of them, by id; a list gives them their ranks."""
         documents = [hit.document for hit in merged_hits]
         units = self.collection.units.shown(documents, lambda: self.vectors[[number]])
         explanations = self._explanations(number, units) if self.explained else [None] * len(units)
@@ -170,8 +170,8 @@ class Answers(Sequence[Answer]):
         return [answer.to_json() for answer in self]
 
 
-def _sections(hits: Sequence[MergedHit]) -> tuple[Section, ...]:
-    return tuple(Section.of(hit.document, hit.score) for hit in hits[:FURTHER])
+def _sections(hits: Sequence[MergedHit]) -> tuple[FurtherSection, ...]:
+    return tuple(FurtherSection.of(hit.document, hit.score) for hit in hits[:FURTHER])
 
 
 def score_parts(
@@ -213,7 +213,7 @@ def search(
         index: a folder made by `vocable index`, or another place of an index; in Python also the result of
             `vocable.open_index`, which loads the model once. Several are searched as one.
         queries: texts; or records, whose ids a run has.
-        k: results per query; the pages of a folder that are printed are as many.
+        k: results per query: hits, and of a folder of pages also the pages that are printed.
         explain: show which terms make the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Section:
+class FurtherSection:
     """A further section of a page that has a better hit."""
 
     id: str
@@ -25,7 +25,7 @@ class Section:
     url: str | None = None
 
     @classmethod
-    def of(cls, document: Document, score: float) -> Section:
+    def of(cls, document: Document, score: float) -> FurtherSection:
         """Return a hit as a further section."""
         url = document.fields.get("url")
         return cls(document.id, document.title, score, url if isinstance(url, str) else None)

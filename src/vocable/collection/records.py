@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vocable.collection.copies import also_in
 from vocable.collection.facets import Facet
-from vocable.collection.groups import Section, page_of
+from vocable.collection.groups import FurtherSection, page_of
 from vocable.core.tables import UNLIMITED, WIDTH, counted, line_width, shortened, visible, wrapped
 from vocable.data import Document, Query
 from vocable.explanation import notebook
@@ -52,7 +52,7 @@ class Hit(NamedTuple):
     first_score: float | None = None
     parts: ScoreParts | None = None
     copies: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = ()
+    sections: tuple[FurtherSection, ...] = ()
 
     @property
     def group(self) -> str | None:
@@ -157,8 +157,8 @@ class Answer(NamedTuple):
     describes the part of the index that was not searched. `note` names words that no document has. `facets` count
     values of fields among the best hits. `weights` are the weights of the kinds of vectors that were searched.
 
-    Of a folder of pages, `pages` are as many entries as there are hits, each the best hit of a page with further
-    `sections`; they are printed in place of the hits. All else is by document.
+    Of a folder of pages, `pages` are the k best pages, each its best hit with further `sections`. Printed answers list
+    the pages, all else is by document.
     """
 
     query: Query

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, mode
 from typing_extensions import Doc
 
 from vocable.collection.facets import Facet
-from vocable.collection.groups import Section
+from vocable.collection.groups import FurtherSection
 from vocable.collection.records import Answer, Hit, Passage
 from vocable.data import Document, Query
 from vocable.explanation.explain import Explanation
@@ -220,7 +220,7 @@ class FoundDocument(WrittenDocument):
     snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
     copies: list[Id] = Field(default=[], description="Ids of lower hits with the same title and text.")
     group: str | None = Field(default=None, description="The file of the page that the document is a section of.")
-    sections: list[Section] = Field(default=[], description="Of an entry of `pages`: further hits of its page.")
+    sections: list[FurtherSection] = Field(default=[], description="Of an entry of `pages`: further hits of its page.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""

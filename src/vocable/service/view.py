@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
-from vocable.collection.groups import FURTHER, Section, grouped, page_of
+from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
 from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
@@ -75,7 +75,7 @@ class ViewedDocument:
     ranks: dict[str, int]
     scores: dict[str, float]
     copies: list[str]
-    sections: dict[str, list[Section]]
+    sections: dict[str, list[FurtherSection]]
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Entries(NamedTuple):
 
     scores: dict[str, float]
     ranks: dict[str, int]
-    best: dict[str, list[Section]]
+    best: dict[str, list[FurtherSection]]
 
 
 def _entries(hits: Hits, stands_for: Mapping[str, str], known: Mapping[str, Document], k: int) -> _Entries:
@@ -217,7 +217,7 @@ def _entries(hits: Hits, stands_for: Mapping[str, str], known: Mapping[str, Docu
     pages = grouped(scores, page, len(scores))
     ranks = {identifier: rank for rank, group in enumerate(pages, start=1) for identifier in group}
     best = {
-        first: [Section.of(known[identifier], scores[identifier]) for identifier in further[:FURTHER]]
+        first: [FurtherSection.of(known[identifier], scores[identifier]) for identifier in further[:FURTHER]]
         for first, *further in grouped(scores, page, k)
     }
     return _Entries(scores, ranks, best)
