@@ -54,7 +54,7 @@ VERBS = [
     f"index vocable-mini-doc {CORPUS} -o lookup",
     "add index more.jsonl",
     "search index 'sleepy feline' -k 1",
-    "search index 'sleepy feline' --hybrid --explain -k 1",
+    "search index 'sleepy feline' --weights sparse --explain -k 1",
     "search index 'sleepy feline' --filter module=cat",
     "search lookup 'sort a list' -k 2",
     "delete index new",
@@ -117,13 +117,11 @@ def serve(python: Path, work: Path) -> str:
                     break
             else:
                 sys.exit("".join(lines))
-            body = json.dumps({"query": "open a file", "k": 3, "hybrid": True}).encode()
+            body = json.dumps({"query": "open a file", "k": 3}).encode()
             request = Request(f"{found[1]}/search", body, {"Content-Type": "application/json"})
             with urlopen(request, timeout=30) as answer:
                 hits = json.load(answer)["hits"]
-            client = run(
-                python, "-c", COMMAND, "search", found[1], "open a file", "--hybrid", "-k", "3", "--json", cwd=work
-            )
+            client = run(python, "-c", COMMAND, "search", found[1], "open a file", "-k", "3", "--json", cwd=work)
         finally:
             service.send_signal(signal.SIGTERM)
         _, rest = service.communicate(timeout=30)

@@ -21,7 +21,7 @@ from vocable.encoding.term_scores import ranked, read_scores
 from vocable.encoding.terms import input_terms, remove_expansions
 from vocable.encoding.vectors import read_vectors
 from vocable.evaluation.dataset import load_dataset
-from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.wackiness.ablate import Ablation, remove_wackiest
 
 

@@ -32,7 +32,7 @@ def test_a_command_has_the_options_of_its_verb(name: str) -> None:
     ("text", "translated"),
     [
         ("max_terms must be at least 1", "--max-terms must be at least 1"),
-        ("give queries and `hybrid` together", "give queries and --hybrid together"),
+        ("give queries and `explain` together", "give queries and --explain together"),
         ('with `fusion="weighted"` only', "with --fusion weighted only"),
         ("`index` is missing", "INDEX is missing"),
         ("the field max_terms of `vocable.load`", "the field --max-terms of vocable.load"),

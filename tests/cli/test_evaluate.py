@@ -14,8 +14,8 @@ from tests.cli.test_search import NARROW
 from vocable.collection.collection import open_index
 from vocable.data import read_corpus
 from vocable.encoding.load import load
+from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import evaluate_system
 from vocable.indexes.exact_index import ExactIndex
 
 

@@ -51,9 +51,7 @@ def test_a_folder_becomes_an_index_inside_it(
     assert "already there" in done(capsys, *command)
     found = documents(Path("index"))
     assert found["guide/a.md#more"]["url"] == "https://x.org/guide/a/#more"
-    [answer] = map(
-        json.loads, done(capsys, "search", "index", "More", "--hybrid", "--filter", "page=1", "--json").splitlines()
-    )
+    [answer] = map(json.loads, done(capsys, "search", "index", "More", "--filter", "page=1", "--json").splitlines())
     assert {hit["fields"]["file"] for hit in answer["hits"]} == {"guide/a.md"}
     Path("guide/a.md").write_text("# Other\n\nAnother text.\n", encoding="utf-8")
     assert "changed" in refused(capsys, *command)

@@ -123,7 +123,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "--max-terms must be a whole number, not 'many'"),
         (["search", "i", "q", "-k", "abc"], "vocable: --k must be a whole number, not 'abc'"),
         (["search", "i", "q", "-k"], "vocable: -k needs a value (see vocable search --help)"),
-        (["search", "i", "q", "--hybrid=yes"], "vocable: --hybrid takes no value"),
+        (["search", "i", "q", "--explain=yes"], "vocable: --explain takes no value"),
         (["search", "i", "q", "--min-score", "x"], "vocable: --min-score must be a number, not 'x'"),
         (["train-vocabulary", "t", "--size", "100,x"], "vocable: --size must be a whole number, not 'x'"),
         (

@@ -25,6 +25,7 @@ from vocable.engines.folder import _write_commit, read_commit
 from vocable.explanation.explain import Explanation, explain_texts
 
 NARROW = 80  # columns
+RANKED_BY = "ranked by the model's terms and words (BM25)"
 
 
 def test_a_loop_of_links_and_long_arguments_are_one_short_line(
@@ -137,9 +138,13 @@ def test_an_index_of_rounded_weights(
             capsys, "index", source, dataset, "-o", place, "--engine-options", f"weight_bits={bits}"
         )
         assert "weight_bits" in refused(capsys, "index", source, dataset, "-o", place)
-        found[name] = json.loads(done(capsys, "search", place, "posting lists", "--json"))["hits"]
+        found[name] = json.loads(done(capsys, "search", place, "posting lists", "--weights", "sparse", "--json"))[
+            "hits"
+        ]
     done(capsys, "index", vectors, dataset, "-o", tmp_path / "whole")
-    whole = json.loads(done(capsys, "search", tmp_path / "whole", "posting lists", "--json"))["hits"]
+    whole = json.loads(done(capsys, "search", tmp_path / "whole", "posting lists", "--weights", "sparse", "--json"))[
+        "hits"
+    ]
     for hits in found.values():
         scores = {hit["id"]: hit["score"] for hit in whole}
         assert all(hit["score"] == pytest.approx(scores[hit["id"]], rel=0.05) for hit in hits if hit["id"] in scores)
@@ -165,9 +170,10 @@ def test_search_prints_hits_with_scores(capsys: pytest.CaptureFixture[str], inde
     documents = encode(encoder, [f"{row['title']} {row['text']}" for row in rows], dtype="float32")
     scores = (encode(encoder, [query], "query", dtype="float32") @ documents.T).toarray()[0]
     best = rows[int(scores.argmax())]
-    text = done(capsys, "search", index, query, "-k", 3)
-    note, *lines = text.splitlines()
+    text = done(capsys, "search", index, query, "-k", 3, "--weights", "sparse")
+    note, *lines, blank, ranked_by = text.splitlines()
     assert note == "no document has the words old, fox"
+    assert (blank, ranked_by) == ("", "ranked by the model's terms")
     assert len(lines) == 6  # two a hit, and the only query is not repeated
     assert lines[0].split()[0] == "1"
     assert float(lines[0].split()[1]) == pytest.approx(scores.max(), rel=0.02)  # dtype auto may be bfloat16
@@ -191,7 +197,7 @@ def test_a_hit_shows_the_best_part_of_its_text(
     assert {mark["term"] for mark in part["marks"]} == {"fox"}
     assert [hit["title"][mark["start"] : mark["end"]] for mark in part["title_marks"]] == ["fox"]
     plain = done(capsys, *command)
-    unknown, head, *lines = plain.splitlines()
+    unknown, head, *lines = plain.splitlines()[:-2]
     assert unknown.endswith(" old")  # an escape sequence stands before it
     assert head.split()[0] == "1"
     assert head.endswith("long The fox")
@@ -214,7 +220,9 @@ def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None
     text = done(capsys, "search", index, "the old fox reads", "-k", 2, "--explain")
     assert max(map(len, text.splitlines())) <= NARROW
     assert text.count("expansion: ") == 2
-    [answer] = [json.loads(line) for line in done(capsys, "search", index, "fox", "--explain", "--json").splitlines()]
+    found = done(capsys, "search", index, "fox", "--weights", "sparse", "--explain", "--json")
+    [answer] = [json.loads(line) for line in found.splitlines()]
+    assert answer["weights"] == {"sparse": 1}
     for hit in answer["hits"]:
         matches = hit["explanation"]["matches"]
         assert sum(match["contribution"] for match in matches) == pytest.approx(hit["score"], rel=1e-4)
@@ -237,34 +245,36 @@ def test_search_many_queries(
     assert [answer["id"] for answer in answers("--queries", dataset)] == [f"q{i}" for i in range(6)]
     text = done(capsys, "search", index, "old fox", "posting lists", "-k", 1)
     headings = [line for line in text.splitlines() if not line.startswith(" ")]
-    assert headings == ["old fox", "no document has the words old, fox", "", "posting lists"]
+    assert headings == ["old fox", "no document has the words old, fox", "", "posting lists", "", RANKED_BY]
 
 
 @pytest.mark.slow
-def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: str) -> None:
-    values = json.loads(done(capsys, "search", index, "fox", "--hybrid", "--json", "-k", 1))
+def test_fused_scores_and_no_hits(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    values = json.loads(done(capsys, "search", index, "fox", "--json", "-k", 1))
     # The best of two scores from 0 to 1: whatever is first in one of the rankings has 1 from it, and up to 1 more.
     assert 1 <= values["hits"][0]["score"] <= 2
-    explained = done(capsys, "search", index, "fox", "--hybrid", "--explain", "-k", 1)
-    alone = done(capsys, "search", index, "fox", "-k", 30)
+    explained = done(capsys, "search", index, "fox", "--explain", "-k", 1)
+    alone = done(capsys, "search", index, "fox", "-k", 30, "--weights", "sparse")
+    assert explained.endswith(f"\n\n{RANKED_BY}\n")
     [first] = [line for line in explained.splitlines() if line.startswith("  1 ")]
     found, own = first.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
     assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
     assert " parts: sparse 1 + bm25 0 (words: none)\n" in explained
-    found = done(capsys, "search", index, "the librarian", "--hybrid", "--explain", "-k", 1)
+    found = done(capsys, "search", index, "the librarian", "--explain", "-k", 1)
     assert re.search(r"^ +parts: sparse [\d.]+ \+ bm25 [\d.]+ \(words: librarian\)$", found, re.MULTILINE)
-    assert "parts: " not in done(capsys, "search", index, "fox", "--explain")
-    lexical = ["search", index, "fox", "--json", "--weights"]
-    assert done(capsys, *lexical, "bm25=2") == done(capsys, *lexical, "bm25=1,sparse=0")
-    ranks = done(capsys, "search", index, "fox", "--hybrid", "--fusion", "reciprocal-rank", "--json", "-k", 1)
+    assert "parts: " not in done(capsys, "search", index, "the librarian", "-k", 1)
+    assert "parts: " not in done(capsys, "search", index, "fox", "--weights", "sparse", "--explain")
+    lexical = ["search", index, "librarian", "--json", "--weights"]
+    assert done(capsys, *lexical, "bm25") == done(capsys, *lexical, "bm25=1,sparse=0")
+    weighed = done(capsys, "search", index, "fox", "--weights", "sparse=0.6,bm25=0.4")
+    assert weighed.endswith(f"\n{RANKED_BY}, with the weights sparse=0.6,bm25=0.4\n")
+    ranks = done(capsys, "search", index, "fox", "--fusion", "reciprocal-rank", "--json", "-k", 1)
     assert 0 < json.loads(ranks)["hits"][0]["score"] <= 2 / 61
     assert refused(capsys, "search", index, "fox", "--weights", "word=1").startswith(
         "vocable: --weights: there is no space 'word': the index has sparse, bm25"
     )
-    assert refused(capsys, "search", index, "fox", "--fusion", "reciprocal-rank").startswith(
-        "vocable: --fusion goes with --hybrid or --weights"
-    )
-    assert done(capsys, "search", index, "the old fox reads books", "--minimum-match", 1).endswith("\nno hits\n")
+    none = done(capsys, "search", index, "the old fox reads books", "--minimum-match", 1)
+    assert none.endswith("\nno hits\n\nranked by the model's terms\n")
     assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: --k must be at least 1, not 0")
 
 
@@ -311,7 +321,7 @@ def test_explain_takes_the_options_of_a_query(capsys: pytest.CaptureFixture[str]
 
 def test_search_like_finds_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
     text = done(capsys, "search", index, "--like", "d3", "-k", 2)
-    assert [line.split()[0] for line in text.splitlines() if line[:3].strip()] == ["1", "2"]
+    assert [line.split()[0] for line in text.splitlines()[:-2] if line[:3].strip()] == ["1", "2"]
     answer = json.loads(done(capsys, "search", index, "--like", "d3", "-k", 30, "--json"))
     assert (answer["id"], answer["query"]) == ("d3", "like d3")
     assert "d3" not in {hit["id"] for hit in answer["hits"]}
@@ -320,7 +330,7 @@ def test_search_like_finds_documents_like_another(capsys: pytest.CaptureFixture[
 
 
 def test_unknown_words_get_a_suggestion(capsys: pytest.CaptureFixture[str], index: str) -> None:
-    assert done(capsys, "search", index, "a libarian", "-k", 1).endswith("\ndid you mean: a librarian\n")
+    assert "\ndid you mean: a librarian\n" in done(capsys, "search", index, "a libarian", "-k", 1)
     assert json.loads(done(capsys, "search", index, "a libarian", "--json"))["suggestion"] == "a librarian"
     assert "suggestion" not in json.loads(done(capsys, "search", index, "a librarian", "--json"))
 
@@ -342,7 +352,8 @@ def test_encode_and_search_take_a_share_of_the_weight(
     done(capsys, "encode", model, dataset, "-o", tmp_path / "encoded", "--mass", 0.4, "--dtype", "float32")
     assert json.loads(done(capsys, "analyze-postings", tmp_path / "encoded", "--json"))[0] == measured
     whole = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))
-    one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--max-terms", 1, "--explain", "--json"))
+    pruned = ["-k", 30, "--max-terms", 1, "--weights", "sparse", "--explain", "--json"]
+    one = json.loads(done(capsys, "search", index, "the old fox", *pruned))
     assert len(one["hits"]) <= len(whole["hits"])
     assert all(len(hit["explanation"]["matches"]) == 1 for hit in one["hits"])
 

@@ -24,7 +24,7 @@ def test_a_collection_on_a_server(capsys: pytest.CaptureFixture[str], model: str
         place = f"opensearch+{url}/docs".replace("//", "//me:hunter2@")
         made = done(capsys, "index", model, corpus, "-o", place, "--bm25")
         said = refused(capsys, "search", place, "the old fox", "--filter", "year>")
-        found = json.loads(done(capsys, "search", place, "the old fox", "--hybrid", "--filter", "year>=2021", "--json"))
+        found = json.loads(done(capsys, "search", place, "the old fox", "--filter", "year>=2021", "--json"))
         assert sorted(hit["document"]["id"] if "document" in hit else hit["id"] for hit in found["hits"]) == [
             "d1",
             "d2",
@@ -54,5 +54,4 @@ def test_the_following_command_can_be_pasted(capsys: pytest.CaptureFixture[str],
         "search",
         str(place),
         "your question",
-        "--hybrid",
     ]

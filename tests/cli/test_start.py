@@ -94,7 +94,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["index", "vocable-mini", "corpus.jsonl", "-o", "index", "--bm25"],
         ["index", "vocable-mini-doc", "corpus.jsonl", "-o", "lookup"],
         ["add", "index", "more.jsonl"],
-        ["search", "index", "fast animal", "--hybrid", "--explain", "--filter", "letters=3"],
+        ["search", "index", "fast animal", "--explain", "--filter", "letters=3"],
         ["search", "lookup", "fast animal"],
         ["delete", "index", "owl"],
         ["encode", "vocable-mini", "corpus.jsonl", "-o", "vectors"],

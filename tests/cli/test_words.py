@@ -20,7 +20,7 @@ from vocable.errors import ArgumentError
         ("search", ["i", "q", "-k", "3"], {"index": "i", "query": ["q"], "k": 3}),
         ("search", ["-k3", "i", "--", "-q"], {"index": "i", "query": ["-q"], "k": 3}),
         ("search", ["i", "-", "--k=3", "-k", "4"], {"index": "i", "query": ["-"], "k": 4}),
-        ("search", ["i", "a", "--hybrid", "b c"], {"index": "i", "query": ["a", "b c"], "hybrid": True}),
+        ("search", ["i", "a", "--explain", "b c"], {"index": "i", "query": ["a", "b c"], "explain": True}),
         ("search", ["i", "--sort", "-year", "q"], {"index": "i", "query": ["q"], "sort": "-year"}),
         ("search", ["i", "--min-score=-1.5"], {"index": "i", "min_score": -1.5}),
         ("publish", ["i", "-o", "s", "--no-bm25"], {"index": "i", "output": "s", "bm25": False}),
@@ -51,7 +51,7 @@ def test_options_may_stand_between_words(texts: list[str], place: int) -> None:
 @pytest.mark.parametrize(
     ("words", "fact"),
     [
-        (["i", "--filter", "--hybrid"], "--filter"),
+        (["i", "--filter", "--explain"], "--filter"),
         (["i", "--filter"], "--filter"),
         (["i", "-x"], "-x"),
         (["i", "--explain=1"], "--explain"),

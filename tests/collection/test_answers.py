@@ -21,14 +21,14 @@ from vocable.collection.search import LIKE_TERMS
 from vocable.collection.suggestion import suggestion as suggested
 from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError
-from vocable.indexes.fusion import MIN_DEPTH
+from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
 from vocable.indexes.ranking import read_trec
 
 QUERIES = ["the old fox reads", "posting lists at night"]
 WAYS: list[dict[str, Any]] = [
     {},
-    {"hybrid": True},
-    {"hybrid": True, "fusion": "reciprocal-rank"},
+    {"weights": "sparse"},
+    {"fusion": "reciprocal-rank"},
     {"filter": "lang=en"},
     {"weights": "bm25=1"},
 ]
@@ -74,12 +74,14 @@ def test_hits_below_a_score_are_left_out(collection: Collection, way: dict[str, 
 
 @pytest.mark.parametrize(
     "way",
-    [*WAYS[1:3], WAYS[4], {"weights": "sparse=2,bm25=0.5", "sort": "lang", "offset": 2, "min_score": 0.1}],
+    [WAYS[0], WAYS[2], WAYS[4], {"weights": "sparse=2,bm25=0.5", "sort": "lang", "offset": 2, "min_score": 0.1}],
     ids=str,
 )
 def test_parts_sum_up_to_the_score(collection: Collection, way: dict[str, Any]) -> None:
-    for query, answer in zip(QUERIES, search(collection, QUERIES, 9, explain=True, **way), strict=True):
+    answers, explained = (search(collection, QUERIES, 9, explain=explain, **way) for explain in (False, True))
+    for query, answer, why in zip(QUERIES, answers, explained, strict=True):
         assert answer.hits
+        assert [hit.parts for hit in answer.hits] == [hit.parts for hit in why.hits]
         for hit in answer.hits:
             assert hit.parts is not None
             assert hit.parts.words is not None
@@ -88,8 +90,9 @@ def test_parts_sum_up_to_the_score(collection: Collection, way: dict[str, Any]) 
             there = set(re.findall(r"\w+", hit.document.full.lower()))
             assert {*query.split()} & there - {"the", "at"} <= {*hit.parts.words} <= {*query.split()} - {"the", "at"}
             assert hit.parts.words or not hit.parts.kinds["bm25"]
-    assert search(collection, QUERIES, 1, **way)[0].hits[0].parts is None
-    assert search(collection, QUERIES, 1, explain=True)[0].hits[0].parts is None
+    [alone] = search(collection, QUERIES[:1], 1, weights="sparse")[0].hits
+    assert alone.parts == ScoreParts({"sparse": pytest.approx(alone.score)})
+    assert alone.to_json()["parts"] == {"kinds": {"sparse": alone.score}}
 
 
 def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -> None:
@@ -102,13 +105,13 @@ def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -
 
 
 def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vocable.collection.search.MIN_DEPTH", 20)
+    monkeypatch.setattr("vocable.collection.plan.MIN_DEPTH", 20)
     assert MIN_DEPTH == 100
-    assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
-    assert search(collection, QUERIES, 21, hybrid=True)
-    assert search(collection, QUERIES, 10, offset=11)
+    assert search(collection, QUERIES, 10, offset=10)[0].hits[0].rank == 11
+    assert search(collection, QUERIES, 21)
+    assert search(collection, QUERIES, 10, offset=11, weights="sparse")
     with pytest.raises(ArgumentError):
-        search(collection, QUERIES, 10, offset=11, hybrid=True)
+        search(collection, QUERIES, 10, offset=11)
     with pytest.raises(ArgumentError):
         search(collection, QUERIES, offset=-1)
 
@@ -144,8 +147,8 @@ def test_the_terms_of_documents_like_another_are_explained(collection: Collectio
 
 
 def test_words_have_no_part_in_documents_like_another(collection: Collection) -> None:
-    plain, hybrid = (search(collection, k=9, like="d7", hybrid=one) for one in (False, True))
-    assert [hit.document.id for hit in plain[0].hits] == [hit.document.id for hit in hybrid[0].hits]
+    usual, alone = (search(collection, k=9, like="d7", **way) for way in WAYS[:2])
+    assert usual.to_json() == alone.to_json()
     with pytest.raises(ArgumentError):
         search(collection, k=9, like="d7", weights="bm25=1")
     with pytest.raises(ArgumentError):
@@ -270,14 +273,14 @@ def test_an_error_of_an_answer_is_not_the_end_of_all(collection: Collection, mon
 
 
 def test_an_answer_is_computed_once(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = search(collection, QUERIES, 3, explain=True, hybrid=True)
+    answers = search(collection, QUERIES, 3, explain=True)
     first = answers[0]
     monkeypatch.setattr(type(collection), "documents", None)
     assert answers[0] is first
     assert answers[:1] == [first]
 
 
-@pytest.mark.parametrize("options", [{}, {"hybrid": True, "explain": True}, {"filter": "lang=en", "facets": "lang"}])
+@pytest.mark.parametrize("options", [{}, {"explain": True}, {"filter": "lang=en", "facets": "lang"}])
 def test_answers_outlive_their_index(
     backbones: dict[str, Path], corpus: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -297,9 +300,9 @@ def test_answers_outlive_their_index(
 
 def test_answers_are_of_the_commit_that_was_searched(backbones: dict[str, Path], corpus: Path) -> None:
     made = index(str(backbones["bert"]), corpus, bm25=True, dtype="float32", device="cpu")
-    expected = search(made, QUERIES, 5, explain=True, hybrid=True).to_json()
-    answers = search(made, QUERIES, 5, explain=True, hybrid=True)
+    expected = search(made, QUERIES, 5, explain=True).to_json()
+    answers = search(made, QUERIES, 5, explain=True)
     best = answers.ranking.hits(0)[0][0]
     made.delete([best])
     assert answers.to_json() == expected
-    assert best not in dict(search(made, QUERIES, 5, hybrid=True).ranking.hits(0))
+    assert best not in dict(search(made, QUERIES, 5).ranking.hits(0))

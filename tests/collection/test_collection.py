@@ -85,7 +85,7 @@ def test_documents_of_a_collection_come_back_as_they_went_in(
 
 def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.models.queries(model).encode(QUERIES)
-    ranking = opened.search(QUERIES, 5, vectors=vectors)
+    ranking = opened.search(QUERIES, 5, vectors=vectors, weights="sparse")
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
     names = [document.id for document in documents]
     for number, row in enumerate(scores):
@@ -94,21 +94,23 @@ def test_search_is_the_product(opened: Collection, model: SparseEncoder, documen
         np.testing.assert_allclose([row[names.index(name)] for name, _ in hits], [one for _, one in hits], rtol=1e-4)
 
 
-def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
+def test_a_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.models.queries(model).encode(QUERIES)
-    sparse = opened.search(QUERIES, 100, vectors=vectors)
+    sparse = opened.search(QUERIES, 100, vectors=vectors, weights="sparse")
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
     expected = weighted(aligned([sparse, lexical.search(QUERIES, 100)]), [1, 1], depth=4)
-    ranking = opened.search(QUERIES, 4, vectors=vectors, hybrid=True)
+    ranking = opened.search(QUERIES, 4, vectors=vectors)
     for number in range(len(QUERIES)):
         assert dict(ranking.hits(number)) == pytest.approx(dict(expected.hits(number)), rel=1e-5)
 
 
-def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
+def test_words_need_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
     opened = build(model, documents, tmp_path / "index", bm25=False)
     assert opened.spaces == ("sparse",)
     with pytest.raises(ArgumentError):
-        opened.search(QUERIES, hybrid=True)
+        opened.search(QUERIES, weights="sparse=1,bm25=1")
+    found, alone = (opened.search(QUERIES, **options) for options in ({}, {"weights": "sparse"}))  # type: ignore[arg-type]
+    assert [found.hits(number) for number in range(2)] == [alone.hits(number) for number in range(2)]
 
 
 def test_stored_vectors_are_those_of_the_documents(
@@ -120,10 +122,10 @@ def test_stored_vectors_are_those_of_the_documents(
 
 
 def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
-    answers = search(folder, [Query("q1", QUERIES[0]), Query("q2", QUERIES[1])], 3, explain=True)
+    answers = search(folder, [Query("q1", QUERIES[0]), Query("q2", QUERIES[1])], 3, explain=True, weights="sparse")
     assert (len(answers), repr(answers)) == (2, "Answers(2 queries, k=3)")
     assert [answer.query.id for answer in answers] == ["q1", "q2"]
-    ranking = open_index(folder).search(QUERIES, 3)
+    ranking = open_index(folder).search(QUERIES, 3, weights="sparse")
     for i, answer in enumerate(answers):
         assert [(hit.document.id, pytest.approx(hit.score, rel=1e-4)) for hit in answer.hits] == ranking[i]
         assert [hit.rank for hit in answer.hits] == [1, 2, 3]
@@ -161,7 +163,7 @@ def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
 
 
 def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:
-    answers = search(folder, QUERIES, 3, hybrid=True, run=tmp_path / "run.txt")
+    answers = search(folder, QUERIES, 3, run=tmp_path / "run.txt")
     run = [(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in read_trec(tmp_path / "run.txt")]
     assert run == [(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in answers.ranking.to_run(["1", "2"])]
 
@@ -359,7 +361,7 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
         found = search(folder, QUERIES, 3, weights=weights, run=folder.parent / "my.run")
         assert str(found) == str(expected)
     assert len(read_trec(folder.parent / "my.run")) == (expected.ranking.rows >= 0).sum()
-    for options in ({}, {"hybrid": True}, {"weights": "bm25=1", "explain": True}):
+    for options in ({}, {"weights": "sparse"}, {"weights": "bm25=1", "explain": True}):
         with pytest.raises(AssertionError, match="was loaded"):
             str(search(folder, QUERIES, 3, **options))
     with pytest.raises(ArgumentError):

@@ -42,7 +42,7 @@ def opened(
     made.close()
 
 
-@pytest.mark.parametrize("way", [{}, {"hybrid": True}, {"weights": "bm25=1"}, {"explain": True, "hybrid": True}])
+@pytest.mark.parametrize("way", [{}, {"weights": "sparse"}, {"weights": "bm25=1"}, {"explain": True}])
 def test_copies_are_one_hit_that_names_them(opened: Collection, way: dict[str, Any]) -> None:
     [answer] = search(opened, [QUERY], 40, **way)
     contents = [content_of(hit.document) for hit in answer.hits]
@@ -57,7 +57,7 @@ def test_copies_are_one_hit_that_names_them(opened: Collection, way: dict[str, A
         assert f"also in {', '.join(hit.copies)}" in str(hit)
 
 
-@pytest.mark.parametrize("way", [{}, {"hybrid": True}])
+@pytest.mark.parametrize("way", [{}, {"weights": "sparse"}])
 def test_pages_of_merged_hits_are_one_long_search(opened: Collection, way: dict[str, Any]) -> None:
     whole = [hit.document.id for hit in search(opened, [QUERY], 20, **way)[0].hits]
     pages = [search(opened, [QUERY], 3, offset=start, **way)[0].hits for start in range(0, 21, 3)]

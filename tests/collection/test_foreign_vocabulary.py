@@ -82,15 +82,15 @@ def test_add_and_search_refuse_an_exchanged_tokenizer_and_write_nothing(
         (["A librarian reads books.", "The old fox sleeps.", "Books at night."], ("sparse", "bm25")),
     ],
 )
-def test_a_hybrid_leaves_out_vectors_of_texts_that_the_vocabulary_lacks(
+def test_a_search_leaves_out_vectors_of_texts_that_the_vocabulary_lacks(
     texts: list[str], spaces: tuple[str, ...], backbones: dict[str, Path], tmp_path: Path
 ) -> None:
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     place, query = tmp_path / "index", [texts[0][-5:]]
     with index(str(backbones["bert"]), corpus(tmp_path / "corpus.jsonl", documents), place, bm25=True) as made:
-        assert made.searcher.hybrid_spaces == spaces
+        assert made.searcher.query_spaces == spaces
         named = made.search(query, 3, weights=dict.fromkeys(spaces, 1.0))
-        assert made.search(query, 3, hybrid=True).hits(0) == named.hits(0) != []
+        assert made.search(query, 3).hits(0) == named.hits(0) != []
         assert made.search(query, 3, weights="sparse=1,bm25=1").rows.shape == (1, 3)
         seen = view(made, ViewRequest(query=query[0], show=["bm25"]), made.models.queries().encode(query))
         assert seen.rankings == ["sparse", "bm25", *["hybrid"] * (len(spaces) > 1)]

@@ -159,7 +159,7 @@ def test_an_index_that_is_being_made_answers_by_words_at_once_and_says_so(
         same(answers.ranking, BM25Index(texts, names).search(QUERIES, 40))
         assert {hit.document.id for hit in answers[0].hits} <= {*names}
         note = "the index is being made: 0% of the documents have vectors so far"
-        assert {answer.missing for answer in vo.search(collection, QUERIES, hybrid=True)} == {note}
+        assert {answer.missing for answer in vo.search(collection, QUERIES)} == {note}
 
 
 def test_an_index_that_is_being_made_answers_by_the_vectors_that_it_has(
@@ -320,7 +320,7 @@ def test_an_index_in_memory_changes_and_is_saved(
         with pytest.raises(ArgumentError, match=re.escape(str(tmp_path / "index"))):
             saved.save(tmp_path / "other")
         assert saved.add([documents[0]]).added == 1
-        for options in ({}, {"hybrid": True}, {"weights": "bm25=1"}):
+        for options in ({}, {"weights": "sparse"}, {"weights": "bm25=1"}):
             rankings = [opened.search(QUERIES, 40, **options) for opened in (index, saved)]  # type: ignore[arg-type]
             for number in range(len(QUERIES)):
                 assert rankings[0].hits(number) == rankings[1].hits(number)
@@ -378,13 +378,13 @@ def test_threads_and_processes_share_an_index(model: str, documents: list[Docume
 def test_a_view_of_one_commit_stays_as_it_is(model: str, documents: list[Document], tmp_path: Path) -> None:
     with vo.index(model, documents[:30], tmp_path / "index", **OPTIONS) as collection:
         view = collection.current()
-        expected = view.search(QUERIES, 40, hybrid=True)
+        expected = view.search(QUERIES, 40)
         collection.add([*documents[30:], documents[0]._replace(text="another text")])
         collection.delete([documents[1].id])
         assert (len(view), len(collection), len(view.current())) == (30, 39, 30)
         assert view.documents([documents[0].id, documents[1].id, documents[35].id]) == [*documents[:2], None]
         for number in range(len(QUERIES)):
-            assert view.search(QUERIES, 40, hybrid=True).hits(number) == expected.hits(number)
+            assert view.search(QUERIES, 40).hits(number) == expected.hits(number)
         assert_whole(view, documents[:30])
         assert len(collection.current()) == 39
         with pytest.raises(ArgumentError):
@@ -427,7 +427,7 @@ def test_an_index_in_memory_writes_no_file(
 def test_words_count_for_all_kinds_of_a_document_without_vectors(unfinished: Callable[[int], Path]) -> None:
     with vo.open_index(unfinished(1)) as index:
         lacking = {document.id for document in index.store.without_vectors()}
-        rankings = index.searcher.rankings(QUERIES, 40, ["sparse", "bm25"])
+        rankings = {space: index.search(QUERIES, 40, weights=space) for space in ("sparse", "bm25")}
         fused = index.search(QUERIES, 40)
     for number in range(len(QUERIES)):
         expected = dict[str, float]()

@@ -1,4 +1,4 @@
-"""Weights of hybrid searches that an index keeps, in a folder, in memory and on a server."""
+"""Weights of searches that an index keeps, in a folder, in memory and on a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model(backbones: dict[str, Path]) -> SparseEncoder:
 
 
 @pytest.mark.parametrize("engine", ["folder", "qdrant"])
-def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
+def test_searches_use_the_kept_weights_until_others_are_given(
     engine: str,
     model: SparseEncoder,
     backbones: dict[str, Path],
@@ -52,17 +52,17 @@ def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
             assert str(collection).endswith(f"{len(documents)} documents")
             collection.keep_weights(KEPT)
         with open_index(place) as collection:
-            hybrid = collection.search(QUERIES, 30, hybrid=True)
+            usual = collection.search(QUERIES, 30)
             for number in range(len(QUERIES)):
-                assert dict(hybrid.hits(number)) == pytest.approx(dict(weighed.hits(number)))
+                assert dict(usual.hits(number)) == pytest.approx(dict(weighed.hits(number)))
                 overridden = collection.search(QUERIES, 30, weights="sparse=1,bm25=1")
                 assert dict(overridden.hits(number)) == pytest.approx(dict(equal.hits(number)))
-            [answer] = search(collection, QUERIES[:1], 3, hybrid=True, explain=True)
+            [answer] = search(collection, QUERIES[:1], 3, explain=True)
             assert max(hit.parts.kinds["sparse"] for hit in answer.hits if hit.parts is not None) <= 0.2
-            standing: Any = explain(collection, QUERIES[0], answer.hits[0].document.id, hybrid=True)
+            standing: Any = explain(collection, QUERIES[0], answer.hits[0].document.id)
             assert standing.score == pytest.approx(answer.hits[0].score)
-            liked = [collection.search([], 5, like="d7", **how).hits(0) for how in ({"hybrid": True}, {})]
-            assert dict(liked[0]).keys() == dict(liked[1]).keys()
+            liked = [collection.search([], 5, like="d7", **how).hits(0) for how in ({}, {"weights": "sparse"})]
+            assert dict(liked[0]) == dict(liked[1])
             assert "sparse=0.2,bm25=0.8" in str(collection)
             assert collection.to_json()["weights"] == KEPT
             with pytest.raises(ArgumentError):
@@ -72,7 +72,7 @@ def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
         with open_index(place) as collection:
             assert collection.kept_weights == KEPT
             collection.keep_weights(None)
-            again = collection.search(QUERIES, 30, hybrid=True)
+            again = collection.search(QUERIES, 30)
             assert dict(again.hits(0)) == pytest.approx(dict(equal.hits(0)))
 
 
@@ -84,7 +84,7 @@ def test_a_service_and_its_page_use_the_kept_weights(
         expected = made.search(QUERIES[:1], 5, weights=KEPT).hits(0)
     client = client_of(tmp_path / "index")
     assert client("GET", "/info").json()["weights"] == KEPT
-    hits = client("POST", "/search", json={"query": QUERIES[0], "k": 5, "hybrid": True}).json()["hits"]
+    hits = client("POST", "/search", json={"query": QUERIES[0], "k": 5}).json()["hits"]
     assert [(hit["id"], pytest.approx(hit["score"], rel=1e-4)) for hit in hits] == expected
     view = client("POST", "/view", json={"query": QUERIES[0], "k": 5, "show": ["hybrid"]}).json()
     assert {one["id"]: one["ranks"]["hybrid"] for one in view["documents"]} == {

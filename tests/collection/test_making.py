@@ -292,7 +292,7 @@ def test_an_index_of_the_built_in_model_has_three_kinds_of_vectors_by_default(
         assert collection.settings.dense == (BUILT_IN_DENSE if "dense" in spaces else None)
     with open_index(output) as collection:
         query = collection.documents(["d0"])[0].text
-        hits = vo.search(collection, [query], 3, hybrid=len(spaces) > 1)[0].hits
+        hits = vo.search(collection, [query], 3)[0].hits
         assert hits
 
 

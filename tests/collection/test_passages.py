@@ -33,7 +33,7 @@ from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.indexes.bm25 import BM25Index
-from vocable.indexes.fusion import weighted
+from vocable.indexes.fusion import aligned, weighted
 from vocable.indexes.ranking import Ranking, ranking_of
 
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
@@ -89,14 +89,14 @@ def check(collection: Collection, there: Sequence[Document]) -> None:
     vectors = encode(collection.models.loaded, [part.full for part in parts], dtype="float32")
     queries = encode(collection.models.loaded, QUERIES, role="query", dtype="float32")
     for k in (1, 5, N):
-        same(collection.searcher.rank(queries, k), best_of((queries @ vectors.T).toarray(), parts, k))
+        same(collection.searcher.search_space(queries, k), best_of((queries @ vectors.T).toarray(), parts, k))
     lexical = BM25Index([part.full for part in parts], [part.id for part in parts])
     hits = lexical.search(QUERIES, len(parts))
     scores = np.zeros((len(QUERIES), len(parts)))
     for row in range(len(QUERIES)):
         scores[row, hits.rows[row][hits.rows[row] >= 0]] = hits.scores[row][hits.rows[row] >= 0]
     same(
-        collection.searcher.rank(collection.store.lexicon.query_vectors(QUERIES), N, space="bm25"),
+        collection.searcher.search_space(collection.store.lexicon.query_vectors(QUERIES), N, space="bm25"),
         best_of(scores, parts, N),
     )
 
@@ -212,7 +212,7 @@ def test_minimum_match_is_of_a_passage(make: Make, documents: list[Document]) ->
     queries = encode(collection.models.loaded, QUERIES, role="query", dtype="float32", max_terms=8)
     shared = ((queries > 0).astype(int) @ (vectors > 0).astype(int).T).toarray()
     scores = np.where(shared >= 4, (queries @ vectors.T).toarray(), 0)
-    same(collection.searcher.rank(queries, 6, minimum_match=0.5), best_of(scores, parts, 6))
+    same(collection.searcher.search_space(queries, 6, minimum_match=0.5), best_of(scores, parts, 6))
 
 
 def test_a_title_that_leaves_no_room_is_cut(make: Make, documents: list[Document]) -> None:
@@ -258,10 +258,10 @@ def test_dense_vectors_are_of_passages(make: Make, documents: list[Document], de
     parts, model = passages(collection, documents), SentenceTransformer(dense, device="cpu")
     vectors = model.encode([part.full for part in parts], normalize_embeddings=True)
     queries = model.encode(QUERIES, normalize_embeddings=True)
-    found = collection.searcher.rank(collection.models.dense_queries(QUERIES), N, space="dense")
+    found = collection.searcher.search_space(collection.models.dense_queries(QUERIES), N, space="dense")
     same(found, best_of(queries @ vectors.T, parts, N), 5e-3)  # 8 bits a number
-    rankings = collection.searcher.rankings(QUERIES, N, collection.spaces)
-    fused = weighted([rankings[space] for space in collection.spaces], [0.5, 0.3, 0.2], depth=5)
+    rankings = [collection.search(QUERIES, N, weights=space) for space in collection.spaces]
+    fused = weighted(aligned(rankings), [0.5, 0.3, 0.2], depth=5)
     same(collection.search(QUERIES, 5, weights="sparse=0.5,bm25=0.3,dense=0.2"), fused, 1e-4)
 
 
@@ -270,7 +270,7 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
     queries = [Query(f"q{number}", text) for number, text in enumerate(QUERIES)]
     judged = [Qrel(one.id, f"d{3 * row + more}", 1 + more) for row, one in enumerate(queries) for more in (0, 1)]
     dataset = Dataset("toy", documents, queries, judged)
-    compared = evaluate(collection, dataset, ["nDCG@10", "R@5"], hybrid=True, device="cpu")
+    compared = evaluate(collection, dataset, ["nDCG@10", "R@5"], device="cpu")
     fused = {"sparse": None, "bm25": "bm25=1", "dense": "dense=1", "sparse=1,bm25=1": "sparse=1,bm25=1"}
     for system, weights in fused.items():
         hits = [collection.search([query.text], N, weights=weights).hits(0) for query in queries]

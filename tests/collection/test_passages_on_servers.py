@@ -31,9 +31,9 @@ QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see c
 N, PART = 20, 8  # documents of the corpus and of a part
 SEARCHES: list[dict[str, Any]] = [
     {},
-    {"query_idf": 1.0},
+    {"weights": "sparse"},
+    {"weights": "sparse", "query_idf": 1.0},
     {"weights": "bm25=1"},
-    {"hybrid": True},
     {"filter": "even=true"},
     {"like": "d7"},
 ]
@@ -90,7 +90,7 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
             for number in range(1 if "like" in options else len(QUERIES)):
                 hits, wanted = (dict(one.search([QUERIES[number]], N, **options).hits(0)) for one in (server, local))
                 # A folder stores dense vectors in 8 bits.
-                error = max(2 * allowed, 1e-2 if "hybrid" in options or "dense" in str(options) else 0)
+                error = max(2 * allowed, 0 if "weights" in options else 1e-2)
                 assert hits == pytest.approx(wanted, rel=error, abs=error)
         [found], [wanted] = (search(one, QUERIES[:1], 3) for one in (server, local))
         assert [(hit.document.id, hit.passage) for hit in found.hits] == [

@@ -150,11 +150,11 @@ def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documen
     assert collection.documents([one.id for one in there]) == there
     exact, lexical = exact_of(collection, there), bm25_of(there)
     vectors = collection.models.queries().encode(QUERIES)
-    same(collection.searcher.rank(vectors, N), exact.search(vectors, N), 1e-4)
+    same(collection.searcher.search_space(vectors, N), exact.search(vectors, N), 1e-4)
     words = collection.store.lexicon.query_vectors(QUERIES)
-    same(collection.searcher.rank(words, N, space="bm25"), lexical.search(QUERIES, N))
+    same(collection.searcher.search_space(words, N, space="bm25"), lexical.search(QUERIES, N))
     fused = weighted(aligned([exact.search(vectors, N), lexical.search(QUERIES, N)]), [1, 1], depth=N)
-    same(collection.search(QUERIES, N, hybrid=True), fused, 1e-4)
+    same(collection.search(QUERIES, N), fused, 1e-4)
 
 
 def test_words_are_weighed_by_the_mean_length_of_all_documents_after_every_change(
@@ -164,13 +164,15 @@ def test_words_are_weighed_by_the_mean_length_of_all_documents_after_every_chang
     longer = [one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]]
     collection.add(longer)
     words = collection.store.lexicon.query_vectors(QUERIES)
-    same(collection.searcher.rank(words, N, space="bm25"), bm25_of([*documents[:20], *longer]).search(QUERIES, N))
+    same(
+        collection.searcher.search_space(words, N, space="bm25"), bm25_of([*documents[:20], *longer]).search(QUERIES, N)
+    )
     collection.delete([one.id for one in documents[:40]])
     assert (len(collection), collection.store.lexicon.query_vectors(QUERIES).nnz) == (0, 0)
-    assert collection.search(QUERIES, 3, hybrid=True).hits(0) == []
+    assert collection.search(QUERIES, 3).hits(0) == []
     collection.add(documents[40:])
     words = collection.store.lexicon.query_vectors(QUERIES)
-    same(collection.searcher.rank(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
+    same(collection.searcher.search_space(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
@@ -178,10 +180,10 @@ def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Do
     collection = make(documents, bm25=False)
     vectors = collection.models.queries(max_terms=4).encode(QUERIES)
     expected = exact_of(collection, documents).search(vectors, 3, minimum_match=share)
-    found = collection.searcher.rank(vectors, 3, minimum_match=share)
+    found = collection.searcher.search_space(vectors, 3, minimum_match=share)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
     with pytest.raises(ArgumentError, match="minimum_match"):
-        collection.searcher.rank(vectors, 3, minimum_match=1.5)
+        collection.searcher.search_space(vectors, 3, minimum_match=1.5)
 
 
 @pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "year=1"])
@@ -190,10 +192,10 @@ def test_a_filter_lets_through_what_matches(make: Make, documents: list[Document
     vectors = collection.models.queries().encode(QUERIES)
     allowed = np.array([matches(parse_filter(text), one.fields) for one in documents])
     expected = exact_of(collection, documents).search(vectors, N, allowed=allowed)
-    same(collection.search(QUERIES, N, vectors=vectors, filter=text), expected, 1e-4)
-    hybrid = collection.search(QUERIES, N, vectors=vectors, hybrid=True, filter=text)
+    same(collection.search(QUERIES, N, vectors=vectors, filter=text, weights="sparse"), expected, 1e-4)
+    fused = collection.search(QUERIES, N, vectors=vectors, filter=text)
     lexical = bm25_of(documents).search(QUERIES, N, allowed=allowed)
-    same(hybrid, weighted(aligned([expected, lexical]), [1, 1], depth=N), 1e-3)
+    same(fused, weighted(aligned([expected, lexical]), [1, 1], depth=N), 1e-3)
 
 
 def test_fields_come_back_to_the_last_bit(make: Make, documents: list[Document]) -> None:
@@ -221,12 +223,12 @@ def test_a_change_that_fails_leaves_the_last_commit(
             collection.delete([documents[0].id])
     for opened in (collection, open_index(collection.place)):
         words = opened.store.lexicon.query_vectors(QUERIES)
-        same(opened.searcher.rank(words, N, space="bm25"), bm25_of(documents[:30]).search(QUERIES, N))
+        same(opened.searcher.search_space(words, N, space="bm25"), bm25_of(documents[:30]).search(QUERIES, N))
         assert opened.documents([documents[0].id, documents[40].id]) == [documents[0], None]
     assert collection.add(documents[20:]) == Changed(30, 0, 10, 0, 60)
     assert opened.search(QUERIES, N, weights="bm25=1").rows.max() >= 30  # the other handle follows
     words = opened.store.lexicon.query_vectors(QUERIES)
-    same(opened.searcher.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+    same(opened.searcher.search_space(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
     left = {path.name for path in Path(collection.place).iterdir()}
     assert len(left) <= len(files) + 1  # the files of the failed changes are removed
     opened.close()
@@ -334,29 +336,29 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     model = SentenceTransformer(dense, device="cpu")
     stored = model.encode([one.full for one in documents], normalize_embeddings=True)
     cosines = model.encode(QUERIES, normalize_embeddings=True) @ stored.T
-    found = collection.searcher.rank(collection.models.dense_queries(QUERIES), N, space="dense")
+    found = collection.searcher.search_space(collection.models.dense_queries(QUERIES), N, space="dense")
     for query, row in enumerate(cosines):
         expected = {one.id: score for one, score in zip(documents, row, strict=True) if score > 0}
         hits = dict(found.hits(query))
         assert hits.keys() == expected.keys()
         np.testing.assert_allclose([hits[key] for key in expected], list(expected.values()), atol=4e-3)  # 8 bits
     spaces = [
-        collection.searcher.rank(collection.models.queries().encode(QUERIES), 100),
-        collection.searcher.rank(collection.store.lexicon.query_vectors(QUERIES), 100, space="bm25"),
+        collection.searcher.search_space(collection.models.queries().encode(QUERIES), 100),
+        collection.searcher.search_space(collection.store.lexicon.query_vectors(QUERIES), 100, space="bm25"),
         found,
     ]
-    same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
+    same(collection.search(QUERIES, 5), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
     for fusion, fuse in (("weighted", weighted), ("reciprocal-rank", reciprocal_rank)):
         pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
         same(collection.search(QUERIES, 5, weights="bm25=0.7,sparse=0,dense=0.2", fusion=fusion), pair, 1e-4)
     same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
-    with pytest.raises(ArgumentError):
-        collection.search(QUERIES, fusion="reciprocal-rank")
+    by_rank = collection.search(QUERIES, 5, fusion="reciprocal-rank")
+    same(by_rank, reciprocal_rank(aligned(spaces), depth=5), 1e-4)
     with pytest.raises(ArgumentError):
         make(documents[:3]).models.dense_queries(QUERIES)
     collection.settings = replace(collection.settings, dense_fingerprint={"weights": "float32:0"})
     with pytest.raises(VectorsError, match=rf"{dense} .*\(weights\)"):
-        collection.with_model().models.dense_queries(QUERIES)
+        collection.with_model().search(QUERIES)
     assert collection.with_model(allow_changed_model=True).models.dense_queries(QUERIES).shape[0] == len(QUERIES)
 
 
@@ -483,7 +485,7 @@ def test_readers_do_not_wait_for_a_writer_and_a_second_writer_names_it(
         monkeypatch.setattr(folder, "PATIENCE", 0.1)
         assert len(before.search(QUERIES, 3)) == len(QUERIES)
         with open_index(place, device="cpu") as opened:
-            assert len(opened.search(QUERIES, 3, hybrid=True)) == len(QUERIES)
+            assert len(opened.search(QUERIES, 3)) == len(QUERIES)
             for change in (lambda: opened.add(documents[30:]), lambda: opened.delete([documents[0].id])):
                 with pytest.raises(InUseError, match=str(other.pid)):
                     change()

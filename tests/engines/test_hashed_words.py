@@ -102,14 +102,14 @@ def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str
     for one in (str(tmp_path / "folder"), place):
         make(one, documents)
     with open_index(tmp_path / "folder") as folder, open_index(place) as server:
-        searches: list[Any] = [{"weights": "bm25=1"}, {"hybrid": True}, {"weights": "bm25=0.7,sparse=0.3"}]
+        searches: list[Any] = [{"weights": "bm25=1"}, {}, {"weights": "bm25=0.7,sparse=0.3"}]
         searches += [{"weights": "bm25=1", "idf_filter": "row<9"}, {"filter": "row>=30"}, {"idf_filter": "row<9"}]
         for options in searches:
             rankings = [opened.search(QUERIES, 40, **options) for opened in (folder, server)]
             for number in range(len(QUERIES)):
                 hits, found = (dict(ranking.hits(number)) for ranking in rankings)
                 # A folder stores dense vectors in 8 bits.
-                allowed = max(2 * precision(place), 1e-2 if "hybrid" in options else 0)
+                allowed = max(2 * precision(place), 0 if options else 1e-2)
                 assert found == pytest.approx(hits, rel=allowed, abs=allowed)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,10 +18,11 @@ from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
+from vocable.encoding import dense_models
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, MissingExtraError, ModelError, VectorsError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import evaluate_index
+from vocable.evaluation.plans import evaluate_index
 from vocable.indexes import dense_index
 from vocable.indexes.dense_index import DenseIndex, rounded
 from vocable.torch_models.inference_free import make_inference_free
@@ -116,7 +119,7 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         found = collection.search(queries, 5, weights="dense=1")
         assert [found.hits(number)[0][0] for number in range(2)] == best
         np.testing.assert_allclose(found.scores[:, 0], (asked @ vectors.T).max(axis=1), atol=0.01)
-        assert len(collection.search(queries, 5, hybrid=True).hits(0)) == 5
+        assert len(collection.search(queries, 5).hits(0)) == 5
         stored = collection.store.vectors([documents[0].id], "dense")
         np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
     with index(model, corpus, tmp_path / "other", no_dense=True, **options) as other:  # type: ignore[arg-type]
@@ -125,7 +128,7 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         index(model, corpus, tmp_path / "third", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"hybrid": True}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
+@pytest.mark.parametrize("options", [{}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
 def test_a_search_encodes_its_queries_once(
     backbones: dict[str, Path],
     corpus: Path,
@@ -146,6 +149,43 @@ def test_a_search_encodes_its_queries_once(
         assert "parts: " in found._repr_html_()
 
 
+@pytest.mark.parametrize("kept", [None, {"sparse": 0.5, "bm25": 0.3, "dense": 0.2}, {"dense": 1.0}], ids=str)
+@pytest.mark.parametrize("error", [ModelError, MissingExtraError])
+def test_dense_vectors_are_left_out_of_a_search_if_their_model_cannot_be_loaded(
+    error: type[Exception],
+    kept: dict[str, float] | None,
+    dense: str,
+    backbones: dict[str, Path],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, place = str(shutil.copytree(dense, tmp_path / "dense")), tmp_path / "index"
+    options: Any = {"bm25": True, "dense": model, "dtype": "float32", "device": "cpu"}
+    with index(str(backbones["bert"]), corpus, place, **options) as made:
+        made.keep_weights(kept)
+    if error is ModelError:
+        shutil.rmtree(model)
+    else:
+        monkeypatch.setattr(dense_models, "require_extra", Mock(side_effect=error("PyTorch is not installed")))
+    with open_index(place, device="cpu") as opened:
+        for _ in range(2):
+            [answer] = search(opened, ["the fox"], 5)
+        rest = {"sparse": 0.5, "bm25": 0.3} if kept and "sparse" in kept else {"sparse": 1.0, "bm25": 1.0}
+        assert answer.weights == rest
+        assert [(hit.document.id, hit.score) for hit in answer.hits] == opened.search(
+            ["the fox"], 5, weights=rest
+        ).hits(0)
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == 1
+        assert warned[0].endswith(": the dense vectors of the documents are left out")
+        for weights in ("dense", "sparse=1,dense=1"):
+            with pytest.raises(error):
+                search(opened, ["the fox"], weights=weights)
+        assert set(opened.search([], 5, like="d7").parts or ()) == {"sparse", "dense"}
+
+
 @pytest.fixture
 def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Collection:
     """A collection with dense vectors, opened with a model that looks queries up."""
@@ -161,11 +201,11 @@ def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Colle
     return opened.with_model(str(tmp_path / "free"))
 
 
-def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
+def test_dense_vectors_are_left_out_of_a_search_whose_queries_have_none(
     looked_up: Collection, documents: list[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        found = search(looked_up, ["the fox"], 5, hybrid=True, explain=True)[0]
+        found = search(looked_up, ["the fox"], 5, explain=True)[0]
     expected = looked_up.search(["the fox"], 5, weights="sparse=1,bm25=1")
     assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
     assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
@@ -182,5 +222,5 @@ def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
             search(looked_up, ["the fox"], weights=weights)
         with pytest.raises(VectorsError):
             evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
-    like = looked_up.search([documents[0].id], 5, like=documents[0].id, hybrid=True)
+    like = looked_up.search([documents[0].id], 5, like=documents[0].id)
     assert set(like.parts or ()) == {"sparse", "dense"}

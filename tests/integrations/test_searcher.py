@@ -25,9 +25,9 @@ QUERIES = ["the old fox reads", "posting lists at night"]
 WAYS: list[dict[str, Any]] = [
     {},
     {"k": 3, "filter": "lang=en"},
-    {"hybrid": True},
+    {"weights": "sparse"},
     {"weights": "sparse=1,bm25=2"},
-    {"hybrid": True, "fusion": "reciprocal-rank", "minimum_match": 0.5},
+    {"weights": "sparse=1,bm25=1", "fusion": "reciprocal-rank", "minimum_match": 0.5},
 ]
 WORDS = {  # of each query, as they are marked in a text
     QUERIES[0]: r"\b(old|fox|reads?)\b",
@@ -97,10 +97,10 @@ def test_a_framework_gets_the_hits_of_the_verb(
 
 
 def test_a_place_is_opened(collection: Collection) -> None:
-    searcher = Searcher(collection.place, 2, hybrid=False)
-    assert repr(searcher) == f"Searcher({collection.place!r}, k=2, hybrid=False)"
+    searcher = Searcher(collection.place, 2, weights="sparse")
+    assert repr(searcher) == f"Searcher({collection.place!r}, k=2, weights='sparse')"
     assert [hit.document.id for hit in searcher.hits(QUERIES[0])] == [
-        name for name, *_ in found(collection, QUERIES[0], {"k": 2})
+        name for name, *_ in found(collection, QUERIES[0], {"k": 2, "weights": "sparse"})
     ]
 
 
@@ -133,7 +133,7 @@ def test_llama_index_asks_in_another_thread(collection: Collection, monkeypatch:
 
 
 def test_a_pipeline_of_haystack_is_written_and_read(collection: Collection) -> None:
-    retriever = retriever_of("haystack")(collection, 3, hybrid=True, filter="lang=en")
+    retriever = retriever_of("haystack")(collection, 3, filter="lang=en")
     import haystack
 
     pipeline = haystack.Pipeline()
@@ -141,7 +141,7 @@ def test_a_pipeline_of_haystack_is_written_and_read(collection: Collection) -> N
     again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["vocable.integrations.haystack"])
     asked = {"query": QUERIES[0], "k": 2, "filter": "lang=fr"}
     for given, way in (({"query": QUERIES[0]}, {"k": 3, "filter": "lang=en"}), (asked, {"k": 2, "filter": "lang=fr"})):
-        expected = [name for name, *_ in found(collection, QUERIES[0], {**way, "hybrid": True})]
+        expected = [name for name, *_ in found(collection, QUERIES[0], way)]
         assert [one.id for one in again.run({"retriever": given})["retriever"]["documents"]] == expected
     waited = asyncio.run(again.get_component("retriever").run_async(**asked))
     assert [one.id for one in waited["documents"]] == expected

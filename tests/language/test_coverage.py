@@ -64,7 +64,7 @@ def test_other_languages_are_not(text: str, says: str) -> None:
     assert says in foreign(found.tokens_per_word, found.unknown_share)
 
 
-@pytest.mark.parametrize(("bm25", "advice"), [(True, "--hybrid"), (False, "--language")])
+@pytest.mark.parametrize(("bm25", "advice"), [(True, "rely on BM25"), (False, "--language")])
 @pytest.mark.parametrize(("texts", "warned"), [([THAI], True), ([GERMAN, GERMAN], True), ([ENGLISH, CODE], False)])
 def test_an_index_warns_in_one_line(
     texts: list[str], warned: bool, bm25: bool, advice: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -104,7 +104,7 @@ class PublishedSite:
         Args:
             queries: texts.
             k: results per query.
-            hybrid: fuse the model's scores with BM25's; by default if the collection has them.
+            hybrid: fuse the model's scores with BM25's, as the manifest says; by default if the collection has them.
             filter: values by field: a document passes if, for each field, it has one of the values.
 
         Raises:
@@ -115,15 +115,14 @@ class PublishedSite:
         if hybrid and not self.manifest.words:
             raise ArgumentError("hybrid: the collection was published without BM25")
         allowed = np.ones(len(self), dtype=bool) if filter is None else self.passing(filter)
-        texts, depth = as_texts(queries, "queries"), fusion_depth(k) if hybrid else k
-        found = [self.terms(text) for text in texts] if vectors is None else self.encoded_terms(vectors)
-        sparse = self._ranking([self._scores(some, allowed) for some in found], depth)
-        if not hybrid:
-            return sparse
-        words = self._ranking([self._scores(self.words(text), allowed) for text in texts], depth)
-        if self.manifest.lexical:
-            return fused({"bm25": words}, {"bm25": 1.0}, "weighted", k)
-        return fused({"sparse": sparse, "bm25": words}, {"sparse": 1.0, "bm25": 1.0}, "weighted", k)
+        texts, weights = as_texts(queries, "queries"), self.manifest.weights if hybrid else {"sparse": 1.0}
+        found = {"sparse": [self.terms(text) for text in texts] if vectors is None else self.encoded_terms(vectors)}
+        found["bm25"] = [self.words(text) for text in texts]
+        depth = fusion_depth(k) if len(weights) > 1 else k
+        rankings = {
+            kind: self._ranking([self._scores(some, allowed) for some in found[kind]], depth) for kind in weights
+        }
+        return fused(rankings, weights, "weighted", k) if len(weights) > 1 else next(iter(rankings.values()))
 
     def passing(self, filter: Mapping[str, Sequence[Value]]) -> np.ndarray:
         """Return whether each document passes a filter, bool [n]."""

@@ -88,7 +88,7 @@ def test_encoded_queries_have_the_scores_of_the_index(encodable: Path, encoding_
         np.testing.assert_allclose(found, exact[:, row], atol=rounding + 1e-4)
     assert (ranking.rows[1] >= 0).sum() > 5
     fused = published.search(queries, 10, vectors=vectors)
-    theirs = collection.search(queries, 10, hybrid=True)
+    theirs = collection.search(queries, 10)
     assert [name for name, _ in fused.hits(1)][:3] == [name for name, _ in theirs.hits(1)][:3]
 
 

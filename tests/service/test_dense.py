@@ -51,7 +51,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("body", [{"hybrid": True}, {"weights": "dense=1"}, {"hybrid": True, "explain": True}])
+@pytest.mark.parametrize("body", [{}, {"weights": "dense=1"}, {"explain": True}])
 def test_a_query_is_encoded_once(client: Client, place: Path, passes: list[Any], body: dict[str, Any]) -> None:
     query = f"the old fox {body}"
     found = client("POST", "/search", json={"query": query, "k": 5, **body}).json()["hits"]
@@ -69,6 +69,18 @@ def test_the_page_encodes_a_query_once(client: Client, passes: list[Any]) -> Non
     assert passes == [["a fox at night"]]
     assert view["rankings"] == ["sparse", "bm25", "dense", "hybrid"]
     assert any("dense" in one["ranks"] for one in view["documents"])
+
+
+def test_documents_like_another_are_ranked_by_both_vectors(client: Client, place: Path) -> None:
+    with open_index(place, device="cpu") as collection:
+        expected = collection.search([], 10, like="d7").hits(0)
+    found = client("POST", "/search", json={"like": "d7"}).json()
+    assert found["weights"] == {"sparse": 1, "dense": 1}
+    assert [(hit["id"], pytest.approx(hit["score"], rel=1e-4)) for hit in found["hits"]] == expected
+    view = client("POST", "/view", json={"like": "d7", "show": ["hybrid"]}).json()
+    assert view["rankings"] == ["sparse", "dense", "hybrid"]
+    ranks = {one["ranks"]["hybrid"]: one["id"] for one in view["documents"]}
+    assert [ranks[rank] for rank in sorted(ranks)] == [name for name, _ in expected]
 
 
 def test_embeddings_are_those_of_the_encoder(client: Client) -> None:
@@ -112,21 +124,20 @@ def test_a_wrong_request_is_refused(client: Client, body: dict[str, Any], status
         assert client("POST", "/v1/embeddings", json=body | {"truncate": True}).status_code == 200
 
 
-def test_an_explanation_has_the_parts_of_the_hybrid(client: Client, place: Path, passes: list[Any]) -> None:
+def test_an_explanation_has_the_parts_of_a_search(client: Client, place: Path, passes: list[Any]) -> None:
     query = "a fox explained"
-    best = client("POST", "/search", json={"query": query, "hybrid": True, "explain": True}).json()["hits"][0]
+    best = client("POST", "/search", json={"query": query, "explain": True}).json()["hits"][0]
     with open_index(place, device="cpu") as collection:
-        standing = explain(collection, query, best["id"], hybrid=True)
+        standing = explain(collection, query, best["id"])
     assert passes == [[query]] * 2
-    found = client("POST", "/explain", json={"query": query, "id": best["id"], "hybrid": True}).json()
+    found = client("POST", "/explain", json={"query": query, "id": best["id"]}).json()
     assert found["parts"]["kinds"] == best["parts"]["kinds"]
     assert found["parts"]["kinds"]["dense"] > 0
     assert isinstance(standing, Standing)
     assert standing.parts is not None
     assert standing.parts.kinds == pytest.approx(best["parts"]["kinds"], rel=1e-4)
-    assert "parts" not in client("POST", "/explain", json={"query": query, "id": best["id"]}).json()
-    refused = client("POST", "/explain", json={"query": query, "hybrid": True})
-    assert "hybrid" in refused.json()["error"]
+    of_text = client("POST", "/explain", json={"query": query, "document": best["text"]}).json()
+    assert "parts" not in of_text
 
 
 def test_a_service_of_looked_up_queries_leaves_dense_vectors_out(place: Path) -> None:
@@ -138,7 +149,7 @@ def test_a_service_of_looked_up_queries_leaves_dense_vectors_out(place: Path) ->
         assert client("GET", "/info").json()["spaces"] == ["sparse", "bm25"]
         view = client("POST", "/view", json={"query": "a fox at night", "show": ["sparse", "bm25", "hybrid"]}).json()
         assert view["rankings"] == ["sparse", "bm25", "hybrid"]
-        assert client("POST", "/search", json={"query": "a fox at night", "hybrid": True}).json()["hits"]
+        assert client("POST", "/search", json={"query": "a fox at night"}).json()["hits"]
         refused = client("POST", "/search", json={"query": "a fox", "weights": "dense=1"})
         assert (refused.status_code, "no dense vectors" in refused.json()["error"]) == (424, True)
     finally:

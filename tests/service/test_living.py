@@ -71,14 +71,12 @@ class Living:
 
     def __init__(self, place: str, work: Path, documents: dict[str, str]) -> None:
         self.place, self.corpus, self.documents = place, work / "more.jsonl", dict(documents)
-        self.hybrid = False
         self.open()
 
     def open(self) -> None:
         options = check(ServiceOptions, {"device": "cpu", "allow_host": ["test"]})
         self.client = Client(application(WorkerSettings(self.place, None, "127.0.0.1", None, options)))
         self.collection, self.writer = open_index(self.place), open_index(self.place)
-        self.hybrid = "bm25" in self.collection.spaces
 
     def close(self) -> None:
         self.client.service.close()
@@ -122,8 +120,8 @@ class Living:
         """Return what every way to search says."""
         found = [len(self.collection), self.client("GET", "/info").json()["documents"], *self.hits(QUERIES)]
         query, service = QUERIES[0], self.client.app.app.state.service
-        found.append(asyncio.run(call(service, "search", {"query": query, "hybrid": self.hybrid})))
-        view = self.ask("/view", query=query, show=["sparse", *["hybrid"] * self.hybrid])
+        found.append(asyncio.run(call(service, "search", {"query": query})))
+        view = self.ask("/view", query=query, show=["sparse", *["hybrid"] * (len(self.collection.spaces) > 1)])
         view[1].pop("costs", None)  # which have times
         found += [view, self.ask("/explain", query=query)]
         found.append(self.ask("/explain", query=query, id=next(iter(self.documents), "none")))

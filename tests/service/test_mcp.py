@@ -106,7 +106,7 @@ async def use(client: Any, process: Process | None) -> None:
         assert tool.annotations.read_only_hint
         assert all(len(one["description"].split()) > 3 for one in tool.input_schema["properties"].values())
     assert list(tools["search"].input_schema["properties"])[:3] == ["query", "k", "offset"]
-    asked = {"query": QUERY, "k": 4, "offset": 1, "filter": "lang=de", "hybrid": True}
+    asked = {"query": QUERY, "k": 4, "offset": 1, "filter": "lang=de"}
     hits = value(await client.call_tool("search", asked))["hits"]
     first = hits[0]["id"]
     why = value(await client.call_tool("explain", {"query": QUERY, "id": first}))

@@ -6,17 +6,16 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from typing_extensions import Doc
 
 from tests.conftest import copy_store
 from tests.service.conftest import Client
 from vocable.collection.search import CollectionSearch
 from vocable.errors import ArgumentError, NoSpaceError
 from vocable.options import check
-from vocable.service import DEFAULT_LIMITS, ServiceLimits
+from vocable.service import ServiceLimits
 
 Serve = Callable[..., Client]
 DEEP = "not " * 17 + "a=1"
@@ -49,7 +48,7 @@ def with_token(served: Serve, closed_store: Path, tmp_path_factory: pytest.TempP
         (422, "/search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
         (422, "/search", {"query": "a", "k": True}, "k: Input should be a valid integer"),
         (422, "/search", {"query": "a", "k": "5"}, "k: Input should be a valid integer"),
-        (422, "/search", {"query": "a", "hybrid": 1}, "hybrid: Input should be a valid boolean"),
+        (422, "/search", {"query": "a", "rerank": 1}, "rerank: Input should be a valid boolean"),
         (422, "/search", {"query": "a", "vector": [{"index": True, "value": 1}]}, "vector.0.index: Input should be a"),
         (422, "/view", {"query": "a", "k": True}, "k: Input should be a valid integer"),
         (422, "/explain", {"query": "a", "k": True}, "k: Input should be a valid integer"),
@@ -68,7 +67,7 @@ def with_token(served: Serve, closed_store: Path, tmp_path_factory: pytest.TempP
         ),
         (422, "/view", {"query": "a", "filter": "not laang=de"}, "filter: no document has the field 'laang'"),
         (422, "/search", {"k": 3}, "query is missing"),
-        (422, "/search", {"vector": [{"index": 1, "value": 1}], "hybrid": True}, "query is missing"),
+        (422, "/search", {"vector": [{"index": 1, "value": 1}], "explain": True}, "query is missing"),
         (422, "/search", {"vector": [{"index": 1, "value": 1}], "weights": {"bm25": 1}}, "query is missing"),
         (422, "/search", {"query": "a", "weights": {"bm52": 1}}, "weights: there is no space 'bm52'"),
         (422, "/search", {"query": "a", "weights": {"bm25": -1}}, "weights must be 0, or between 1e-06 and 1,000,000"),
@@ -240,7 +239,7 @@ def test_a_request_beyond_the_time_limit_ends_with_its_status(
 ) -> None:
     client, hold = served(exact, timeout=1), threading.Event()
     done: list[str] = []
-    monkeypatch.setattr(CollectionSearch, "candidates", lambda *_, **__: hold.wait(10) and 1 / 0)
+    monkeypatch.setattr(CollectionSearch, "rank", lambda *_, **__: hold.wait(10) and 1 / 0)
     monkeypatch.setattr(client.service.collection, "documents", lambda ids: done.extend(ids) or [None for _ in ids])
     slow, waiting = client.together(
         [("POST", "/search", {"json": {"query": "a fox"}}), ("GET", "/documents", {"params": {"id": "d1"}})]
@@ -266,7 +265,7 @@ def test_an_internal_error_is_logged_and_told_to_nobody(
 ) -> None:
     client = served(exact)
     capsys.readouterr()
-    monkeypatch.setattr(CollectionSearch, "candidates", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(CollectionSearch, "rank", lambda *_, **__: 1 / 0)
     answer = client("POST", "/search", json={"query": "a fox"})
     assert (answer.status_code, answer.json()["error"]) == (500, "internal error: the log has more")
     line = json.loads(capsys.readouterr().err)
@@ -358,7 +357,7 @@ def test_a_panic_ends_no_thread(served: Serve, store: Path, monkeypatch: pytest.
         raise Panic("slice index")
 
     collection = client.service.collection
-    for owner, name in ((CollectionSearch, "candidates"), (collection, "add"), (collection, "documents")):
+    for owner, name in ((CollectionSearch, "rank"), (collection, "add"), (collection, "documents")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, fail)
             asked = [("POST", "/search", {"json": {"query": "a fox"}}), ("PUT", "/documents", body)]
@@ -386,10 +385,3 @@ def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: py
 def test_limits_out_of_range_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(limits))):
         check(ServiceLimits, limits)
-
-
-def test_the_help_of_a_limit_has_its_default() -> None:
-    assert DEFAULT_LIMITS.keys() == ServiceLimits.__annotations__.keys()
-    for name, hint in get_type_hints(ServiceLimits, include_extras=True).items():
-        [about] = [one.documentation for one in hint.__metadata__ if isinstance(one, Doc)]
-        assert f"{round(DEFAULT_LIMITS[name]):,} by default" in about  # type: ignore[literal-required]

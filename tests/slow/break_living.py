@@ -16,7 +16,8 @@ from preloaded import run
 
 import vocable as vo
 from vocable.data import Document
-from vocable.service import DEFAULT_LIMITS
+from vocable.options import check
+from vocable.service import ServiceLimits
 
 QUERIES = ["the list of chapter 3", "reads and forgets vectors", "query", "chaptr"]
 POWERS = (None, 0.0, 0.5, 1.0)
@@ -31,7 +32,7 @@ class Served:
         from vocable.service.service import Service
 
         self.opened = vo.open_index(place)
-        self.service = Service(vo.open_index(place), DEFAULT_LIMITS, Metrics())
+        self.service = Service(vo.open_index(place), check(ServiceLimits, {}), Metrics())
 
     def step(self, rng: random.Random, texts: list[str]) -> None:
         """Change the documents by the service or the open collection, or search."""
@@ -56,15 +57,15 @@ class Served:
         found: list[Any] = [len(self.opened)]
         for query in queries:
             for power in POWERS:
-                for hybrid in (False, True):
-                    asked: Any = {"hybrid": hybrid} | ({} if power is None else {"query_idf": power})
+                for weights in ({}, {"weights": "sparse"}):
+                    asked: Any = weights | ({} if power is None else {"query_idf": power})
                     request = SearchRequest(query=query, k=80, **asked)
                     answer = asyncio.run(self.service.search(request))
                     opened = vo.search(self.opened, [query], 80, **asked)[0]
                     for one in (answer, opened):
                         # A store adds up a score in any order, so its last bits and the ranks of equal ones differ.
                         hits = sorted((hit.document.id, float(f"{hit.score:.3g}")) for hit in one.hits)
-                        found.append([query, power, hybrid, hits, one.suggestion])
+                        found.append([query, power, weights, hits, one.suggestion])
         return found
 
 

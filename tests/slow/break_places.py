@@ -33,7 +33,7 @@ def replaced(path: Path, make: Callable[[Path], object]) -> Path:
 
 def damage_cases(toys: Toys, flips: int, rng: random.Random) -> Iterator[Case]:
     """Damage each file of what is stored: bits flipped, ends cut off, files exchanged, emptied or gone."""
-    query = ["list of chapter 3", "--json", "--explain", "--hybrid"]
+    query = ["list of chapter 3", "--json", "--explain"]
     readers: dict[str, Callable[[Path], list[object]]] = {
         "index": lambda path: ["search", path, *query],
         "store": lambda path: ["search", path, *query],

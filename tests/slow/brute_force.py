@@ -93,7 +93,9 @@ def answers_of(view: Collection, k: int) -> Answers:
         for text in FILTERS:
             vectors = queries[space]
             assert vectors is not None
-            ranking = view.searcher.rank(vectors, k, space=space, filter=None if text is None else parse_filter(text))
+            ranking = view.searcher.search_space(
+                vectors, k, space=space, filter=None if text is None else parse_filter(text)
+            )
             answers[space, text] = [ranking.hits(number) for number in range(len(ranking))]
     return answers
 

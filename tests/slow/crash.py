@@ -10,7 +10,7 @@ process opens the same folder and compares the documents with the log, then goes
     lost    a document, or a deletion, that the log says was done
     half    a document of the operation that was cut short that is neither the old nor the new one, or whose vectors are
             not those of its text; a commit that has a part of an operation of one commit
-    wrong   a search (sparse, BM25, dense, hybrid, with a filter) that is not brute force over the documents that are
+    wrong   a search (sparse, BM25, dense, fused, with a filter) that is not brute force over the documents that are
             there; frequencies that are not those of a count; a file that the commit does not name after a change
 
 Vectors are made of a text's words directly, so that no time goes into encoding. The exit status is 1 if anything is
@@ -161,11 +161,11 @@ def check(collection: Collection, log: Log) -> list[Document]:
     for text in FILTERS:
         rankings = [ranking_of(expected[space, text], k) for space in SPACES]
         fused = weighted(aligned(rankings), [1, 1, 1], depth=k)
-        ranking = view.search(QUERIES, k, vectors=sparse, dense=dense, hybrid=True, filter=text)
+        ranking = view.search(QUERIES, k, vectors=sparse, dense=dense, filter=text)
         for query in range(len(QUERIES)):
             hits, others = dict(ranking.hits(query)), dict(fused.hits(query))
             if hits.keys() != others.keys() or not np.allclose([hits[key] for key in others], [*others.values()]):
-                raise DamageError(f"wrong: hybrid, filter {text}: other hits")
+                raise DamageError(f"wrong: fused, filter {text}: other hits")
     return documents
 
 

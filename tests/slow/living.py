@@ -149,7 +149,7 @@ def read(folder: Path, seed: int, seconds: float) -> None:
                 vectors: Any = view.store.lexicon.query_vectors([QUERIES[query]])
             else:
                 vectors = (sparse if space == "sparse" else dense)[[query]]
-            hits = view.searcher.rank(vectors, K, space=space, filter=PARSED[text]).hits(0)
+            hits = view.searcher.search_space(vectors, K, space=space, filter=PARSED[text]).hits(0)
             took, worked, store = time.monotonic() - began, time.thread_time() - worked, view.store
             assert isinstance(store, SegmentedStore)
             documents = view.documents([identifier for identifier, _ in hits])

@@ -141,7 +141,7 @@ def operation(name: str, number: str, place: Path, folder: Path) -> Any:
         first = 0 if number == "one" else FIRST // 2
         return ["delete", place, *(f"base{i}" for i in range(first, first + FIRST // 2))]
     if name == "search":
-        return ["search", place, "bale dine", "--json", "--device", "cpu", "--hybrid"]
+        return ["search", place, "bale dine", "--json", "--device", "cpu"]
     return partial(optimize, place) if name == "optimize" else partial(serve, place, folder, number)
 
 
@@ -228,7 +228,7 @@ def check(folder: Path, must: set[str], may: set[str]) -> None:
     if not np.allclose(index.vectors(known).toarray(), expected, atol=1e-5):
         raise DamageError("wrong: other vectors")
     query = index.vectors(known[:1])
-    found = dict(index.searcher.rank(query, len(ids) + 1).hits(0))
+    found = dict(index.searcher.search_space(query, len(ids) + 1).hits(0))
     if not np.allclose([found.get(name, 0) for name in known], expected @ query.toarray()[0], atol=1e-4):
         raise DamageError("wrong: another ranking")
 

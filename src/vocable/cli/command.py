@@ -20,7 +20,7 @@ from vocable.cli.verbs import REQUIRED, Parameter, fields, read_verb
 from vocable.core.hints import Values
 from vocable.core.tables import masked
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.options import CountOrZero, check
+from vocable.options import CountOrZero, check, default_of
 
 TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 OUTPUTS = ("run", "output", "figure", "per_query", "train_output")  # arguments that name a written file or folder
@@ -104,7 +104,9 @@ class Command:
         if "texts" in self.words and {Iterable, str} & known["texts"].kinds == {Iterable}:
             known["texts"] = known["texts"]._replace(help=SOURCES)
         for name, (hint, text) in self.options.items():
-            known[name] = known.get(name, Parameter(name, hint))._replace(hint=hint, help=text)
+            other, default = known.get(name, Parameter(name, hint)), default_of(hint)
+            default = other.default if default is REQUIRED else default
+            known[name] = other._replace(hint=hint, help=text, default=default)
         takes = {"skip_bad": self.has("reads"), "markdown": self.has("markdown"), "json": not self.has("no-json")}
         known |= {name: Parameter(name, hint, None, text) for name, (hint, text) in SHARED.items() if takes[name]}
         return {name: parameter for name, parameter in known.items() if name not in self.without.split()}

@@ -20,7 +20,7 @@ from vocable.cli.output import quoted
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index
-from vocable.collection.records import INDENT
+from vocable.collection.records import INDENT, ranked_by
 from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
 from vocable.encoding.dense_models import load_dense_beside
@@ -55,7 +55,6 @@ QUESTIONS = (
 EVERY = 3  # every third known item is used: enough to distinguish systems
 MEASURE = "nDCG@10"
 DEFAULT_OUTPUT = "vocable-demo"
-DEPTH = 100
 TUNING_MINUTES = 6  # the plan takes 85 % of them
 TUNING = (
     "pip install 'vocable[train]' (in a checkout: make demo-train) adds training, and here five minutes of tuning on "
@@ -147,18 +146,20 @@ def _change(part: str, baseline: Evaluation, system: Evaluation) -> str:
 
 
 def _ask(console: Console, model: Model, collection: Collection) -> None:
-    for question, hits, *_ in search(collection, QUESTIONS, 3, explain=True):
+    answers = search(collection, QUESTIONS, 3, explain=True)
+    for question, hits, *_ in answers:
         console.print(f"\n   [bold]{escape(question.text)}[/bold]")
         heaviest = expand_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:
             console.print(Text.from_ansi(str(hit._replace(explanation=None))), soft_wrap=True)
-            if hit.rank == 1 and hit.explanation is not None:
-                matches = hit.explanation.matches[:4]
+            matches = hit.explanation.matches[:4] if hit.explanation is not None and hit.rank == 1 else ()
+            if matches:
                 shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
                 reasons = shortened(f"because of {', '.join(shares)}", max(20, line_width() - INDENT))
                 console.print(f"{' ' * INDENT}{escape(reasons)}", style="dim")
+    console.print(f"\n   {ranked_by(answers.plan.weights)}")
 
 
 def _tune(folder: Path, console: Console) -> None:

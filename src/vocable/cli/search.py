@@ -19,7 +19,7 @@ from vocable.core.folders import COMMIT
 from vocable.core.tables import line_width, shortened
 from vocable.engines.protocols import holds_index
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Share
+from vocable.options import Count, Device, WackyShare
 
 if TYPE_CHECKING:
     from vocable.data import Query
@@ -31,7 +31,7 @@ LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
     "wacky": (Path | None, "Mark the wacky terms, by the scores of vocable measure-wackiness."),
-    "wacky_share": (Share | None, "Share of the scored terms that counts as wacky, 0.1 by default."),
+    "wacky_share": (WackyShare, "Share of the scored terms that counts as wacky."),
 }
 
 
@@ -98,6 +98,8 @@ def _search(
     if run is not None and (queries is None or explain):
         raise ArgumentError("--run goes with --queries and without --explain")
     records = _queries(query, queries, like)
+    if queries is not None:
+        options.setdefault("plain", True)  # queries of a source were not typed for this syntax
     _load_when_used(*LEFT_OUT_OF_NUMPY)
     several = queries is not None or len(query) > 1 or query == ["-"]
     if len(index) == 1 and index[0].startswith(("http://", "https://")):

@@ -19,7 +19,7 @@ SHORT = {"k": "-k", "output": "-o", "measures": "-m"}
 def options_of(parameter: Parameter) -> list[str]:
     """Return the spellings of an option; of a flag that is on by default, also the word that turns it off."""
     name = option(parameter.name)
-    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.is_on else []
+    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.default is True else []
     return [*filter(None, [SHORT.get(parameter.name)]), name, *off]
 
 

@@ -20,6 +20,7 @@ from vocable.collection.passages import passage
 from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
+from vocable.collection.verbatim import VERBATIM
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
@@ -82,28 +83,34 @@ class Answers(Sequence[Answer]):
         best = merged(ranked, SPARE_HITS if plan.facets else offset + k, documents_of)
         shown = best[offset : offset + k]
         units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
-        stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
-        words = frozenset[str]() if like else frozenset(stemmed([query.text])[0])
-        all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], query.text)
+        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
+        text = self.encoded.texts[number]
+        words = frozenset[str]() if like else frozenset(stemmed([text])[0])
+        all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], text)
         hits, firsts = [], self._first_scores(number)
-        for place, (hit, unit, parts) in enumerate(zip(shown, units, all_parts, strict=True)):
+        for place, (hit, unit, why, parts) in enumerate(zip(shown, units, explanations, all_parts, strict=True)):
             document = hit.document
             part = None if unit is document else passage(unit)
-            why = None if stored is None else self._explained(number, unit, stored[[place]])
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
             rank, first = offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
         facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
         guessing = "sparse" in plan.weights and bool(hits)
-        note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
+        notes = [] if like else [unknown_note(self.collection, text, guessing=guessing)]
+        notes += [str(self.encoded.conditions[number])] if number in self.encoded.conditions else []
+        note = "; ".join(filter(None, notes)) or None
         return Answer(query, tuple(hits), better, self.candidates.missing, note, facets, dict(plan.weights))
 
-    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
-        model, query = self.collection.models.loaded, self.queries[number]
-        [text] = [query.text] if self.plan.like is None else self.collection.texts([query.id])
-        tokens = text_terms(model, text), text_terms(model, shown.full)
-        return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
+    def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
+        """Return the explanations of a query's scores of documents or passages."""
+        names, texts = self.collection.models.terms, [self.encoded.texts[number], *(unit.full for unit in units)]
+        query_terms, *terms = text_terms(self.collection.models.loaded, texts)
+        stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
+        return [
+            explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)
+            for row, unit_terms in enumerate(terms)
+        ]
 
     def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
         """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""
@@ -151,7 +158,14 @@ def score_parts(
     if ranking.parts is None:
         return [None] * len(documents)
     scores = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}
-    kinds = [{kind: of_kind.get(document.id, 0.0) for kind, of_kind in scores.items()} for document in documents]
+    kinds = [
+        {
+            kind: of_kind.get(document.id, 0.0)
+            for kind, of_kind in scores.items()
+            if kind != VERBATIM or document.id in of_kind
+        }
+        for document in documents
+    ]
     if "bm25" not in scores:
         return [ScoreParts(parts) for parts in kinds]
     language = collection.settings.language

@@ -31,6 +31,7 @@ from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.data.texts import Documents, Texts, as_texts
 from vocable.encoding.encode import EncodedCorpus
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.engines.memory import MemoryStore
@@ -227,8 +228,8 @@ class Collection:
         """
         texts, searcher = as_texts(queries, "queries"), self.current().searcher
         plan = searcher.plan(k, options)
-        encoded = searcher.queries(plan, texts) if vectors is None else EncodedQueries.of(texts, vectors, dense)
-        return plan.page(searcher.rank(encoded, plan))
+        encoded = None if vectors is None else EncodedTexts(vectors, dense)
+        return plan.page(searcher.rank(searcher.queries(plan, texts, encoded), plan))
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to their largest weights, or by `options`.

@@ -80,7 +80,7 @@ def index(
             `Document`s or dicts with the fields id, text and title.
         output: a folder, or an engine and its address, such as qdrant+http://host:6333/name (docs/search.md). In
             Python, an index without an output is in memory.
-        dense: also encode with this model, for hybrid search: vocable-mini-dense, a dense graph of `vocable
+        dense: also encode with this model: vocable-mini-dense, a dense graph of `vocable
             export-model`, or a model of sentence-transformers. By default vocable-mini-dense with vocable-mini, and
             the dense vectors that `model` itself gives in the same pass.
         no_dense: leave out dense vectors.

@@ -22,7 +22,7 @@ from vocable.encoding.models import Model, check_unchanged
 from vocable.encoding.protocol import EncodingModel
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.protocols import Space
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, MissingExtraError, ModelError, VectorsError
 from vocable.options import QueryEncoding
 
 if TYPE_CHECKING:
@@ -117,16 +117,26 @@ class CollectionModels:
 
     @cached_property
     def query_spaces(self) -> tuple[Space, ...]:
-        """The spaces of the queries' vectors: without the dense space if the model looks queries up.
+        """The spaces of the queries' vectors: without the dense space if no model gives queries dense vectors.
 
-        A warning names the vectors that are left out.
+        A warning says why they are left out.
         """
         spaces = self._settings.spaces
-        if not self.dense_inside or self.queries().dimensions is not None:
+        if "dense" not in spaces or (reason := self._no_dense_queries()) is None:
             return spaces
-        missing = "gives queries no dense vectors: the dense vectors of the documents are left out"
-        logger.warning("%s: %s %s", self._place, self.name, missing)
+        logger.warning("%s: %s: the dense vectors of the documents are left out", self._place, reason)
         return tuple(space for space in spaces if space != "dense")
+
+    def _no_dense_queries(self) -> str | None:
+        """Return why queries get no dense vectors: a model that looks queries up, or one that cannot be loaded."""
+        if self.dense_inside:
+            looked_up = self.queries().dimensions is None
+            return f"{self.name} gives queries no dense vectors" if looked_up else None
+        try:
+            _ = self.dense
+        except (ModelError, MissingExtraError) as error:
+            return str(error)
+        return None
 
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""

@@ -14,6 +14,7 @@ from typing import Unpack, cast
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.conditions import Conditions
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -29,6 +30,8 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.fusion import parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
+from vocable.language.languages import ENGLISH
+from vocable.language.query_syntax import TypedQuery, parse_query
 from vocable.options import AnswerOptions, Matching, Pruning, SearchOptions, check, select
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,8 @@ logger = logging.getLogger(__name__)
 LIKE_TERMS = 64
 ALL_DOCUMENTS = "all"  # in place of a filter
 # A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
-IDF_SHARE = 0.1
+IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
+CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
 
 
 class CollectionSearch:
@@ -68,9 +72,30 @@ class CollectionSearch:
         plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
 
-    def queries(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedQueries:
-        """Return the queries of a plan, encoded when a space or an explanation needs their vectors."""
-        return EncodedQueries(texts, partial(self._encode, plan, texts))
+    def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
+        """Return the queries of a plan with their conditions, encoded when a space or an explanation needs vectors.
+
+        `encoded` are the vectors, if they are known. Raises `ArgumentError` for a query that only excludes words.
+        """
+        typed = [TypedQuery(text) if plan.plain or plan.like is not None else parse_query(text) for text in texts]
+        read = [query.text for query in typed]
+        encode = partial(self._encode, plan, read) if encoded is None else lambda: encoded
+        return EncodedQueries(
+            read, encode, {number: self._conditions(query) for number, query in enumerate(typed) if query}
+        )
+
+    def _conditions(self, query: TypedQuery) -> Conditions:
+        """Return the conditions of a query; the documents with a rare word of a phrase are the only ones to check."""
+        language = str(self._store.settings.get("language", ENGLISH))
+        conditions = Conditions(query, self._units, language)
+        stems = query.required_stems(language) if "bm25" in self._spaces and self._units.whole else []
+        if stems:
+            vectors = self._store.lexicon.query_vectors(stems, stems=True)
+            ranking = self._store.search(vectors, CHECKED_AT_ONCE, space="bm25")
+            rarest = min((ranking.hits(number) for number in range(len(stems))), key=len)
+            if len(rarest) < CHECKED_AT_ONCE:
+                conditions.among(name for name, _ in rarest)
+        return conditions
 
     def _encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
         if plan.like is not None:
@@ -88,21 +113,21 @@ class CollectionSearch:
         """Return the candidates [q, kept] of a plan, best first."""
         if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
             _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
-        rankings = plan.rankings(queries, partial(self._of_space, queries, plan))
+        rankings = plan.rankings(queries, partial(self._of_space, queries, plan), self._units.documents)
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
             logger.warning("%s: %s: the hits are of the rest", self._place, missing)
         elif (share := self._store.encoded_share) < 1 and (share == 0 or rankings.keys() != {"bm25"}):
             missing = f"the index is being made: {share:.0%} of the documents have vectors so far"
         rerank = partial(self._reranked, queries, plan)
-        return replace(
-            plan.carry_out(rankings, rerank, self._fields, self._factors(rankings, plan.weights)), missing=missing
-        )
+        factors = self._factors(rankings, plan.weights)
+        return replace(plan.carry_out(rankings, rerank, self._units.documents, factors), missing=missing)
 
     def _of_space(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Ranking:
         """Return the ranking [q, depth] of a plan's queries in one space."""
-        depth, filter = plan.depths.depth + (plan.like is not None), plan.filter
+        depth = plan.depths.depth + (plan.like is not None)
+        search = partial(self.search_space, k=depth, filter=plan.filter, conditions=queries.conditions)
         if space == "sparse":
-            return self.search_space(queries.vectors.sparse, depth, filter=filter, **plan.matching)
+            return search(queries.vectors.sparse, **plan.matching)
         vectors: Vectors
         if space == "bm25":
             vectors = self._store.lexicon.query_vectors(queries.texts, idf_filter=plan.idf_filter)
@@ -110,7 +135,7 @@ class CollectionSearch:
             vectors = self._dense(queries)
         else:
             vectors = self._models.dense_queries(queries.texts)
-        return self.search_space(vectors, depth, space=space, filter=filter)
+        return search(vectors, space=space)
 
     def _dense(self, queries: EncodedQueries) -> np.ndarray:
         """Return the dense vectors [q, d] of queries, of the pass that gives their sparse vectors."""
@@ -144,8 +169,9 @@ class CollectionSearch:
             weights = {"sparse": 1.0}
         if weights is None and not like and self._store.encoded_share == 0 and "bm25" in self._spaces:
             weights = {"bm25": 1.0}
-        if weights is None and not like:
-            weights = self._store.settings.get("weights")
+        if weights is None and not like and (kept := self._store.settings.get("weights")):
+            spaces = self._models.query_spaces if "dense" in kept else self._spaces  # which loads the dense model
+            weights = {space: weight for space, weight in kept.items() if space in spaces} or None
         if weights is None:
             weights = dict.fromkeys(self._spaces if like else self.query_spaces, 1.0)
         parsed = parse_weights(weights, self._spaces)
@@ -161,10 +187,10 @@ class CollectionSearch:
     @property
     def query_spaces(self) -> tuple[Space, ...]:
         """The spaces that a search fuses by default: without the model's if its vocabulary lacks the tokens."""
-        spaces = self._models.query_spaces
-        if "bm25" not in spaces or not self.coverage.mostly_lost:
-            return spaces
-        return tuple(space for space in spaces if space not in self._models.of_one_vocabulary)
+        spaces = self._spaces
+        if "bm25" in spaces and self.coverage.mostly_lost:
+            spaces = [space for space in spaces if space not in self._models.of_one_vocabulary]
+        return tuple(space for space in spaces if space != "dense" or space in self._models.query_spaces)
 
     def search_space(
         self,
@@ -173,44 +199,55 @@ class CollectionSearch:
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
+        conditions: Mapping[int, Conditions] | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents that pass the filter for each of `queries` [q, columns], in one space.
 
-        For an engine that does not count shared terms, more hits are requested until k have enough of the query's
-        terms. Raises `ArgumentError` for another option of `matching` that the engine does not support.
+        For `conditions` of queries, and an engine that does not count shared terms, more hits are requested until k
+        fulfil the conditions and have enough of the query's terms. Raises `ArgumentError` for another option of
+        `matching` that the engine does not support.
         """
-        conditions = {name: value for name, value in check(Matching, matching).items() if value}
+        counted = {name: value for name, value in check(Matching, matching).items() if value}
         if space not in self._spaces:
             raise ArgumentError(f"{self._place}: it was made without {space} vectors")
         if filter is not None:
             self.check_filter(filter)
         if isinstance(queries, np.ndarray):  # dense vectors have no terms
-            conditions = {}
-        if self._units.whole and conditions.keys() <= {*self._store.about.matching}:
-            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
-        hits, missing, share = [], None, conditions.pop("minimum_match", 0.0)
+            counted = {}
+        if self._units.whole and not conditions and counted.keys() <= {*self._store.about.matching}:
+            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counted))
+        hits, missing, share = [], None, counted.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
             query: csr_array = queries[[row]]
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
-            hits.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
+            search = partial(self._store.search, query, space=space, filter=filter, **select(Matching, counted))
+            hits.append(self._hits(query, k, needed, space, search, (conditions or {}).get(row)))
             missing = missing or self._store.missing
         return replace(ranking_of(hits, k), missing=missing)
 
     def _hits(
-        self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
+        self,
+        query: csr_array,
+        k: int,
+        needed: int,
+        space: Space,
+        search: Callable[..., Ranking],
+        conditions: Conditions | None,
     ) -> list[tuple[str, float]]:
-        """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
-        most = self._store.max_hits
+        """Return the k best hits of a query [1, columns] with `needed` of its terms that fulfil its conditions."""
+        most, enough_hits = self._store.max_hits, k if conditions is None else min(k, conditions.most)
         depth = min(4 * k, max(k, most))
         while True:
-            hits = enough = self._store.search(query, depth, space=space, filter=filter, **matching).hits(0)
+            hits = enough = search(k=depth).hits(0)
             if needed and hits:
                 stored = csr_array(self._store.vectors([identifier for identifier, _ in hits], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
                 enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
             enough = self._units.hits(enough)
-            if len(enough) >= k or len(hits) < depth or depth >= most:
+            if conditions is not None:
+                enough = conditions.met_by(enough)
+            if len(enough) >= enough_hits or len(hits) < depth or depth >= most:
                 return enough
             depth = min(4 * depth, most)
 
@@ -289,9 +326,6 @@ class CollectionSearch:
                     check_known(frozenset(names))
                 except ArgumentError as error:
                     logger.warning("%s: %s", self._place, error)
-
-    def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
-        return [{} if document is None else document.fields for document in self._units.documents(ids)]
 
 
 def _parsed(filter: str | Filter | None) -> Filter | None:

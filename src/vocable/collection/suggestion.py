@@ -50,7 +50,7 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
     if not any(are_unknown.values()):
         return None
     typed = dict.fromkeys(text[start:end] for (start, end), is_unknown in are_unknown.items() if is_unknown)
-    terms = set(collection.models.terms) if guessing and all(are_unknown.values()) else set[str]()
+    terms = collection.models.loaded.columns if guessing and all(are_unknown.values()) else {}
     guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
     more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
     words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"
@@ -65,7 +65,7 @@ def suggestion(collection: Collection, text: str) -> str | None:
     right, if the model is loaded already; this function never loads a model.
     """
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
-    known = set(collection.models.terms) if loaded else set[str]()
+    known = collection.models.loaded.columns if loaded else {}
     for (start, end), is_unknown in _are_unknown(collection, text).items():
         word = text[start:end]
         if not is_unknown or unspaced(word):  # an edit of a pair of letters is another word

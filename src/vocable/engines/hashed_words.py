@@ -92,7 +92,7 @@ class HashedWords:
         used, mean = self.mean_lengths()
         if used and abs(mean / used - 1) > DRIFT:
             lengths = f"BM25's weights are for documents of {used:.0f} words on average, now they have {mean:.0f}"
-            logger.warning("%s: %s: index again, with --replace", self._store.place, lengths)
+            logger.warning("%s: %s: index again, and replace it", self._store.place, lengths)
 
     def mean_lengths(self) -> tuple[float | None, float]:
         """Return the mean length in words that the weights are for, and the mean length of the documents now."""

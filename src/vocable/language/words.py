@@ -95,11 +95,20 @@ def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str
     return dict(zip(distinct, language_of(language).stems(distinct), strict=True))
 
 
-def words(text: str, *, letters: bool = False, icu: bool = False, code: bool = False, cased: bool = False) -> list[str]:
+def words(
+    text: str,
+    *,
+    letters: bool = False,
+    pairs: bool = True,
+    icu: bool = False,
+    code: bool = False,
+    cased: bool = False,
+) -> list[str]:
     """Return the words of a text, in order, unstemmed and with stop words.
 
     `letters` keeps single letters, and `cased` keeps upper case. `icu` takes words of ICU's dictionaries instead of
-    pairs of characters, except in Korean. `code` also takes the parts of identifiers.
+    pairs of characters, except in Korean; without `pairs` each character is a word. `code` also takes the parts of
+    identifiers.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
@@ -118,7 +127,9 @@ def words(text: str, *, letters: bool = False, icu: bool = False, code: bool = F
         return (patterns.run if letters else patterns.word).findall(text)
     result = list[str]()
     for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
-        if patterns.unspaced.match(part):
+        if not pairs and patterns.unspaced.match(part):
+            result += patterns.unspaced.findall(part)
+        elif patterns.unspaced.match(part):
             for word in icu_words(part) if icu else [part]:
                 result += [word] if icu and not HANGUL.match(word) else _pairs(patterns.unspaced.findall(word))
         elif letters or len(part) > 1:

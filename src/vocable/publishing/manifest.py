@@ -54,7 +54,7 @@ class Manifest:
         page: for each file of the page, its name as if it were a file of the data: its checksum and size.
         language: language of the words.
         encoder: the query encoder, if one is published.
-        lexical: whether hits are by BM25 alone, since the model's vocabulary lacks the tokens of the documents.
+        weights: the weights of the kinds of vectors that a search fuses.
         copies: name of the file with the rows of documents with the same title and text, if there are any.
         format: version of this format.
     """
@@ -73,7 +73,7 @@ class Manifest:
     language: str = ENGLISH
     encoder: QueryGraph | None = None
     copies: str | None = None
-    lexical: bool = False
+    weights: dict[str, float] = field(default_factory=lambda: {"sparse": 1.0, "bm25": 1.0})
     format: int = SITE_FORMAT
 
 

@@ -131,7 +131,7 @@ def publish(
         index: place of the index; in Python also the result of `vocable.open_index`.
         output: a new folder, or the folder of an earlier call, which is updated.
         title: heading of the page; by default the heading of the earlier call, or Search.
-        bm25: also write the words of the documents, for hybrid search, even if the index has no BM25.
+        bm25: also write the words of the documents, even if the index has no BM25.
         characters: length of the shown text of a document.
         encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph, which a
             reader's browser loads if asked to. The index may then be by an exported model: until the graph is loaded, a
@@ -252,31 +252,44 @@ class _Publication:
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
         page = page_files(self.title, self.script, self.scripts, TOKENIZER_SCRIPTS[described["model"]["type"]])
         manifest = Manifest(
-            self.title,
-            len(documents),
-            together(len(documents)),
-            self.collection.models.name,
-            query,
-            words is not None,
-            fields,
-            name,
-            blocks,
-            nbytes,
-            {name: name_of(content) for name, content in page.items()},
-            self.language,
-            graph,
-            copies,
-            words is not None and self.collection.searcher.coverage.mostly_lost,
+            title=self.title,
+            documents=len(documents),
+            together=together(len(documents)),
+            model=self.collection.models.name,
+            query=query,
+            words=words is not None,
+            fields=fields,
+            directory=name,
+            blocks=blocks,
+            nbytes=nbytes,
+            page={name: name_of(content) for name, content in page.items()},
+            language=self.language,
+            encoder=graph,
+            copies=copies,
+            weights=self._weights(),
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, previous, *file) for file in others.items())
         self.names = list(files.names)
         size = files.nbytes + sum(map(len, others.values()))
-        counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
-        linked = sum(bool(document.fields.get(ADDRESS)) for document in documents)
         return Published(
-            str(folder), *counts, len(files.names) + len(others), size, written, 0, linked, graph is not None
+            output=str(folder),
+            documents=len(documents),
+            terms=len(terms.names),
+            words=0 if words is None else len(words.names),
+            files=len(files.names) + len(others),
+            nbytes=size,
+            written=written,
+            removed=0,
+            linked=sum(bool(document.fields.get(ADDRESS)) for document in documents),
+            encoder=graph is not None,
         )
+
+    def _weights(self) -> dict[str, float]:
+        """Return the weights of the index's searches, without dense vectors, which are not published."""
+        kept = self.collection.kept_weights or {}
+        usual = ["bm25"] if self.collection.searcher.coverage.mostly_lost else ["sparse", "bm25"]
+        return {kind: kept[kind] for kind in ("sparse", "bm25") if kind in kept} or dict.fromkeys(usual, 1.0)
 
     def _content(self) -> tuple[list[Document], csr_array]:
         """Return the n documents, sorted by id, and their vectors [n, v]."""

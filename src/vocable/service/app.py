@@ -285,7 +285,8 @@ def _sparse_values(columns: np.ndarray, weights: np.ndarray) -> list[dict[str, f
 
 def _answer_with(status: int) -> Any:
     async def answer(request: HTTPRequest, error: Exception) -> Response:
-        return refusal(status, " ".join(str(error).split()))
+        headers = {"Retry-After": str(error.seconds)} if isinstance(error, OverloadedError) else None
+        return refusal(status, " ".join(str(error).split()), headers)
 
     return answer
 

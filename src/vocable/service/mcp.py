@@ -30,7 +30,7 @@ from vocable.service.service import NotFoundError, Service, TooLargeError
 
 logger = logging.getLogger("vocable.service.log")
 
-AGENT_OPTIONS = ("query", "k", "offset", "filter", "explain")  # options of a search that agents are told of
+AGENT_OPTIONS = ("query", "plain", "k", "offset", "filter", "explain")  # options of a search that agents are told of
 MAX_HIT_TEXT = 1000  # characters of a hit's text: an agent reads all of an answer
 MAX_FIELD_TEXT = 200  # characters of a field
 MAX_FIELDS = 40  # fields in a description, and of a hit

@@ -235,7 +235,15 @@ class SearchAnswer(BaseModel):
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query as a record."""
         hits = tuple(document.hit() for document in self.hits)
-        return Answer(query, hits, self.suggestion, self.missing, self.note, tuple(self.facets), self.weights)
+        return Answer(
+            query=query,
+            hits=hits,
+            suggestion=self.suggestion,
+            missing=self.missing,
+            note=self.note,
+            facets=tuple(self.facets),
+            weights=self.weights,
+        )
 
 
 class DocumentsRequest(JSONBody):

@@ -26,10 +26,10 @@ from vocable.collection.collection import Collection, open_index
 from vocable.collection.rerank import load_reranker
 from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
-from vocable.encoding.term_scores import WACKY_SHARE, read_wacky_terms
+from vocable.encoding.term_scores import read_wacky_terms
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import Count, RerankOptions, checked, select
-from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
+from vocable.options import WACKY_SHARE, Count, RerankOptions, check, checked, select
+from vocable.service import TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the address is logged for everybody
@@ -54,7 +54,7 @@ class WorkerSettings:
     @property
     def limits(self) -> ServiceLimits:
         """The limits, with defaults."""
-        return {**DEFAULT_LIMITS, **select(ServiceLimits, self.options)}
+        return check(ServiceLimits, select(ServiceLimits, self.options))
 
 
 class ServedIndex(NamedTuple):
@@ -129,7 +129,7 @@ def serve(
         del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
         if token is None and not _is_local(host):
-            logger.warning("%s: anybody who reaches it can read the whole index: set a token (--token-file)", url)
+            logger.warning("%s: anybody who reaches it can read the whole index: set a token (token_file)", url)
         logger.info("serving %s at %s", place, url)
         if options.get("browser") and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
@@ -236,7 +236,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
         if (reranker := options.get("rerank")) is not None:
             load_reranker(reranker, options.get("device"))  # now, so that no request waits for it
         if (scores := options.get("wacky")) is not None:
-            share = options.get("wacky_share") or WACKY_SHARE
+            share = options.get("wacky_share", WACKY_SHARE)
             opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.models.terms, share))
     except BaseException:
         opened.close()

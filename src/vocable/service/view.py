@@ -5,7 +5,6 @@ Letters: v output vocabulary, k results.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -16,9 +15,10 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
-from vocable.collection.plan import SPARE_HITS, EncodedQueries
+from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
 from vocable.engines.base import Hits
@@ -33,6 +33,7 @@ from vocable.explanation.explain import (
 )
 from vocable.explanation.highlights import TextPart, excerpt, parts
 from vocable.indexes.ranking import Ranking
+from vocable.language.query_syntax import TypedQuery, parse_query
 from vocable.options import Pruning, RerankOptions, SearchOptions
 from vocable.service.schemas import ViewRequest
 
@@ -78,7 +79,6 @@ class VectorCost:
     """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
 
     terms: int
-    milliseconds: float
     postings: int | None = None
 
 
@@ -86,6 +86,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
+    `milliseconds` passed from the arrival of the request to the answer, in the queue and for the encoding, too.
     `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
     among the best hits of the first ranking.
     """
@@ -100,6 +101,7 @@ class View:
     missing: str | None = None
     note: str | None = None
     facets: list[Facet] = field(default_factory=list)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,13 @@ def view(
     stands_for = representatives(known)
     places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
-    [asked] = [request.query] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
+    typed = parse_query(request.query) if request.like is None else TypedQuery("")
+    [asked] = [typed.text] if request.like is None else collection.texts([request.like])
+    names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
+    texts = [asked, *(shown.full for _, shown, _ in stored_units)]
+    tokens, *terms_of = text_terms(collection.models.loaded, texts)
     documents = []
-    for document, shown, stored in _stored(collection, list(ids), kept):
-        document_terms = text_terms(collection.models.loaded, shown.full)
+    for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
@@ -181,7 +185,8 @@ def view(
     terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
     better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
-    note = None if request.like is not None else unknown_note(collection, request.query, guessing=bool(documents))
+    note = None if request.like is not None else unknown_note(collection, typed.text, guessing=bool(documents))
+    note = "; ".join(filter(None, [note, str(typed)])) or None
     facets = _facets(collection, hits[request.show[0]]) if request.show else []
     return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing, note, facets)
 
@@ -223,17 +228,16 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
-    asked = {name: EncodedQueries.of([request.query], kept, dense) for name in options}
+    queries_of = partial(searcher.queries, searcher.plan(request.k, {**conditions, "weights": usual}), [request.query])
+    asked = dict.fromkeys(options, queries_of(EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
-        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], EncodedQueries.of([request.query], vector, dense)
+        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], queries_of(EncodedTexts(vector, dense))
     rankings, costs = {}, {}
     for name, of_name in options.items():
-        plan, started = searcher.plan(request.k, of_name, spare=True), time.perf_counter()
-        rankings[name] = searcher.rank(asked[name], plan)
+        rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
         if name in ("sparse", UNPRUNED):
-            milliseconds = 1000 * (time.perf_counter() - started)
             searched = asked[name].vectors.sparse
-            costs[name] = VectorCost(searched.nnz, milliseconds, _postings_of(collection, searched.indices))
+            costs[name] = VectorCost(searched.nnz, _postings_of(collection, searched.indices))
     return rankings, costs
 
 

@@ -80,8 +80,8 @@ def check_count(documents: Sequence[Document], sources: TuningSources) -> None:
     if len(read_asked(sources, {document.id for document in documents}).judged) < ENOUGH_ASKED:
         raise DataError(
             f"{counted(len(documents), 'distinct document')}: the exam of a tuning needs {FEWEST_DOCUMENTS:,}; "
-            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments), and "
-            "--generator writes more questions; or search with the model as it is"
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (queries and judgments), and a "
+            "generator writes more questions; or search with the model as it is"
         )
 
 
@@ -109,7 +109,7 @@ def make_exam(
     if not queries and len(asked) < ENOUGH_ASKED:
         raise DataError(
             "no document suits a question of the exam: the texts are too short; "
-            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments)"
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (queries and judgments)"
         )
     for query in asked:
         queries.append(Query(f"{ASKED}-{query.id}", query.text))

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from vocable.core.html import Section, Words, settings_section, write_page
 from vocable.core.storage import write_record
 from vocable.core.tables import Table, Tabled, counted
+from vocable.encoding.dense_models import dense_beside
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.tuning.exam import ASKED, ENOUGH_ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
@@ -76,8 +77,13 @@ class TuningReport(Tabled):
         return self.model if self.verdict == "worse" else str(self.output)
 
     def next_commands(self) -> list[str]:
-        """Return the commands that index the documents with the better model, and search and serve the index."""
+        """Return the commands that index the documents with the better model, and search and serve the index.
+
+        The dense model that goes with the initial model goes with the tuned one, too.
+        """
         index = f"vocable index {quote(self.better_model)} {quote(self.corpus)} -o my-index"
+        if (dense := dense_beside(self.model)) is not None and self.better_model != self.model:
+            index += f" --dense {dense}"
         return [index, 'vocable search my-index "your question"', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:

@@ -422,3 +422,9 @@ def test_three_parts_stand_beside_their_fusion(
         page.locator("label[for=by-dense]").click()
         sync_api.expect(page.locator(".column > h3").first).to_have_text("dense")
         assert page.locator(".column").count() == 3
+        body = {"like": "d7", "show": ["hybrid"]}
+        likened = httpx.post(f"{process.url}/view", json=body, timeout=60).json()
+        page = open_page("?like=d7&by=bm25", at=process.url)
+        wait_for(page, expected(likened))
+        assert page.locator("#by-hybrid").is_checked()
+        assert page.locator("#by input:disabled").evaluate_all("all => all.map((one) => one.value)") == ["bm25"]

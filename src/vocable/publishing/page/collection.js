@@ -29,7 +29,7 @@ export class Collection {
     if (new TextDecoder().decode(content) !== sealed) throw new Trouble("The manifest of the search is damaged.");
     const manifest = JSON.parse(text);
     if (manifest.format !== FORMAT) throw new Trouble("The search was published in another format: reload the page.");
-    Object.assign(made, manifest);
+    Object.assign(made, { weights: { sparse: 1, bm25: 1 } }, manifest);
     const cursor = new Cursor(await made.#file(manifest.directory));
     made.tokenizer = JSON.parse(new TextDecoder().decode(cursor.take(cursor.number())));
     for (const { content, term = false } of made.tokenizer.added_tokens) made.#isTerm.set(content, term);
@@ -58,9 +58,11 @@ export class Collection {
     text = text.normalize("NFC");
     const [terms, words, allowed] = await Promise.all([
       this.#terms(text, signal), hybrid ? this.#words(text, signal) : [], this.#allowed(passes, signal)]);
-    const rankings = await Promise.all([...(hybrid && this.lexical ? [] : [terms]), ...(hybrid ? [words] : [])].map(async (some) =>
-      best(await this.#scores(some, allowed, signal), hybrid ? Math.max(k, DEPTH) : depth)));
-    return { hits: hybrid ? fused(rankings, depth) : rankings[0], terms, words };
+    const kinds = Object.entries(hybrid ? this.weights : { sparse: 1 }), several = kinds.length > 1;
+    const rankings = await Promise.all(kinds.map(async ([kind, weight]) => ({
+      weight, hits: best(await this.#scores(kind === "bm25" ? words : terms, allowed, signal), several ? Math.max(k, DEPTH) : depth),
+    })));
+    return { hits: several ? fused(rankings, depth) : rankings[0].hits, terms, words };
   }
 
   /** The numbers of the best documents for a text with each value of each field, and the number of these documents. */
@@ -317,12 +319,14 @@ function best(scores, depth) {
 
 const order = (one, other) => other.score - one.score || one.row - other.row;
 
-/** The k best by the sum of the scores, each ranking's scaled from 0 (last hit) to 1 (first hit). */
+/** The k best by the weighted sum of the scores, each ranking's scaled from 0 (last hit) to 1 (first hit). */
 function fused(rankings, k) {
   const sums = new Map();
-  for (const hits of rankings) {
+  for (const { weight, hits } of rankings) {
     const lowest = hits.at(-1)?.score, spread = hits[0]?.score - lowest;
-    for (const { row, score } of hits) sums.set(row, (sums.get(row) ?? 0) + (spread > 0 ? (score - lowest) / spread : 1));
+    for (const { row, score } of hits) {
+      sums.set(row, (sums.get(row) ?? 0) + weight * (spread > 0 ? (score - lowest) / spread : 1));
+    }
   }
   return [...sums].map(([row, score]) => ({ row, score: fround(score) })).sort(order).slice(0, k);
 }

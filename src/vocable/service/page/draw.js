@@ -43,16 +43,16 @@ export function groupsOf(terms, limit, open) {
   });
 }
 
-/** What pruning saves: each cost as it is, beside that of all terms. */
-export function costsOf({ sparse, unpruned = sparse }) {
+/** What pruning saves: each cost as it is, beside that of all terms; and the time that the reader waited for the service. */
+export function costsOf({ sparse, unpruned = sparse }, milliseconds) {
   const rows = [["terms", sparse.terms, unpruned.terms, (value) => count.format(value)]];
   if (sparse.postings !== undefined) {
     rows.push(["postings read", sparse.postings, unpruned.postings, (value) => count.format(value)]);
   }
-  rows.push(["search time", sparse.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
+  rows.push(["search time", milliseconds, milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
   return rows.flatMap(([name, now, before, shown]) => [
     element("dt", {}, name),
-    element("dd", { part: before ? Math.min(1, now / before) : 1 }, sparse === unpruned ? shown(now) : `${shown(now)}, was ${shown(before)}`),
+    element("dd", { part: before ? Math.min(1, now / before) : 1 }, now === before ? shown(now) : `${shown(now)}, was ${shown(before)}`),
   ]);
 }
 

@@ -66,13 +66,23 @@ function later() {
 /** The rankings of this index that stand beside the one that is chosen. */
 const besides = () => (state.beside === PARTS ? info.spaces : [state.beside].filter((name) => name in RANKINGS)).filter((name) => name !== state.by);
 
+/** The rankings of documents like another: neither words nor a reranker know a query. */
+function likenesses() {
+  const kinds = info.spaces.filter((name) => name !== "bm25");
+  return kinds.length > 1 ? [...kinds, "hybrid"] : kinds;
+}
+
 /** Ask for what the state says; an answer to an earlier question is thrown away. */
 async function ask() {
   clearTimeout(timer);
   asking.abort();
   asking = new AbortController();
   const { signal } = asking;
-  if (state.like) Object.assign(state, { by: "sparse", beside: "" }); // other rankings need words
+  if (state.like && info) {
+    const by = likenesses().includes(state.by) ? state.by : likenesses().at(-1);
+    Object.assign(state, { by, beside: "" });
+    $(`by-${by}`).checked = true;
+  }
   $("hint").hidden = Boolean(state.q.trim() || state.like);
   $("liked").hidden = !state.like;
   $("liked").querySelector("strong").textContent = state.like;
@@ -130,6 +140,7 @@ function draw(view, other) {
   const rankings = view.rankings.filter((name) => name in RANKINGS).map((name) => [name, RANKINGS[name]]);
   const how = { k: state.k, pick, like };
   $("by").hidden = rankings.length < 2;
+  for (const one of $("by").querySelectorAll("input")) one.disabled = Boolean(state.like) && !likenesses().includes(one.value);
   $("beside-field").hidden = $("beside").options.length < 2 || Boolean(state.like);
   $("missing").hidden = !view.missing;
   $("missing").textContent = view.missing ? `${view.missing}: the documents below are of the rest.` : "";
@@ -177,7 +188,7 @@ function drawTerms() {
   $("top-value").textContent = state.top && state.top < seen.active ? `${state.top} of ${seen.active}` : `all ${seen.active}`;
   set($("least"), Math.ceil(heaviest * 20) / 20, state.min);
   $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
-  $("costs").replaceChildren(...costsOf(seen.costs));
+  $("costs").replaceChildren(...costsOf(seen.costs, seen.milliseconds));
   const comparable = "unpruned" in seen.costs && state.by === "sparse";
   $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
     : "unpruned" in seen.costs ? "Rank by sparse to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";
