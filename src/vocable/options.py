@@ -187,6 +187,9 @@ class AnswerOptions(SearchOptions, total=False):
         str | None,
         Doc("Count the values of these fields among the best hits, such as lang,year; file/ counts folders."),
     ]
+    sections: Annotated[
+        bool, Doc("List every section of a page; by default the hits of one page of a folder are one entry.")
+    ]
 
 
 class StandingOptions(RankingOptions, QueryEncoding, total=False):

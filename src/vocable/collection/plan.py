@@ -55,13 +55,13 @@ class Depths:
         options: SearchOptions,
         spaces: int,
         *,
-        spare: bool = False,
+        spare: int = 0,
         reachable: Callable[[int], int] = int,
         most: int = UNBOUNDED,
     ) -> Depths:
         """Return the depths of a search of some number of `spaces`; `ArgumentError` for a page that is too deep.
 
-        With `spare` more than k candidates are kept, at most `most`, since some hits may have the same text.
+        For each hit `spare` candidates are kept, at most `most` in all, since some hits are shown together.
         `reachable(k)` is the number of documents that a search for k can return.
         """
         sorted_hits, reranks = sort_depth(select(SortOptions, options)), rerank_depth(select(RerankOptions, options))
@@ -74,7 +74,7 @@ class Depths:
         first = reachable(max(kept, reranks))
         depth = fusion_depth(first) if fuses else first
         if spare and not sorted_hits:
-            kept = max(kept, min(max(SPARE_HITS, 2 * kept), most))
+            kept = max(kept, min(max(SPARE_HITS, spare * kept), most))
             first = reachable(max(kept, reranks))
             depth = depth if fuses else first
         return cls(k=k, offset=offset, depth=depth, first=first, kept=kept)
@@ -96,10 +96,19 @@ class SearchPlan:
     sort: str | None = None  # field, or -FIELD
     query_encoding: QueryEncoding = field(default_factory=QueryEncoding)
     facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
+    by_page: bool = False  # the hits of one page are shown together
     plain: bool = False  # queries are searched as they are: quotes and hyphens are no syntax
 
     @classmethod
-    def of(cls, depths: Depths, weights: Weights, options: SearchOptions, facets: tuple[str, ...] = ()) -> SearchPlan:
+    def of(
+        cls,
+        depths: Depths,
+        weights: Weights,
+        options: SearchOptions,
+        *,
+        facets: tuple[str, ...] = (),
+        by_page: bool = False,
+    ) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other."""
         reranking, condition = select(RerankOptions, options), options.get("filter")
         check_reranking(reranking)
@@ -115,6 +124,7 @@ class SearchPlan:
             sort=options.get("sort"),
             query_encoding=select(QueryEncoding, options),
             facets=facets,
+            by_page=by_page,
             plain=options.get("plain", False),
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
+from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -62,14 +63,19 @@ class CollectionSearch:
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
-        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
+        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`),
+        or be of the same page (`groups.grouped`).
         """
-        weights = self.weighting(options)
+        weights, of_answer = self.weighting(options), select(AnswerOptions, options)
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        facets = select(AnswerOptions, options).get("facets")
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._store.max_hits)
-        plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        by_page = spare and not of_answer.get("sections") and self.has_pages
+        candidates = (1 + FURTHER if by_page else 2) * spare
+        depths = Depths.of(
+            k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
+        )
+        facets = () if (names := of_answer.get("facets")) is None else self._facets(names)
+        plan = SearchPlan.of(depths, weights, options, facets=facets, by_page=by_page)
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
 
     def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
@@ -281,6 +287,11 @@ class CollectionSearch:
         """Names of fields for filters, deleted documents' included; None if there are too many."""
         names = self._store.settings.get("fields")
         return None if names is None else frozenset(names)
+
+    @property
+    def has_pages(self) -> bool:
+        """Return whether documents may be sections of pages."""
+        return self.known_fields is None or FILE in self.known_fields
 
     def check_filter(self, filter: Filter, option: str = "filter") -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.

@@ -33,6 +33,7 @@ from vocable.engines.base import rows_of
 from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
 from vocable.language.query_syntax import parse_query
@@ -385,7 +386,7 @@ class Service:
         ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows))
         if document.id not in dict(ranking.hits(0)):
             return why
-        [parts] = score_parts(collection, ranking, 0, [document], request.query)
+        [parts] = score_parts(ranking, 0, [document], QueryWords(request.query, collection.settings.language))
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
