@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 from machine import machine
 
 import vocable as vo
@@ -91,7 +92,7 @@ def main() -> None:
     if not Path(given.output).exists():
         documents = mixed(datasets, given.others, given.most)
         vo.index(given.model, list(documents), given.output, no_dense=True, max_length=given.max_length).close()
-    print(machine())
+    print(machine(torch.device("cpu")))
     with vo.open_index(given.output) as collection:
         for name in RANKINGS:
             print(mixes(collection, datasets, name))
@@ -118,7 +119,7 @@ def chances(collection: Collection, datasets: dict[str, Dataset], ranking: str) 
     for tenant, dataset in datasets.items():
         ids = [document.id for document in dataset.documents]
         stored = collection.documents([f"{tenant}:{identifier}" for identifier in ids])
-        draws = {name: float(one.fields["draw"]) for name, one in zip(ids, stored, strict=True) if one}  # type: ignore[arg-type]
+        draws = {name: float(str(one.fields["draw"])) for name, one in zip(ids, stored, strict=True) if one}
         for passing in PASSING:
             width, values = passing / len(dataset.documents), []
             for start in [number * width for number in range(DRAWS) if (number + 1) * width <= 1]:

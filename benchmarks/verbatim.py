@@ -293,7 +293,8 @@ def cases(index: Collection, queries: Sequence[str]) -> Iterator[Case]:
         hits = [found[kind].hits(number) for kind in kinds]
         ids = sorted({name for ranked in hits for name, _ in ranked})
         documents = {document.id: document for document in index.documents(ids) if document is not None}
-        yield Case(query, *hits, searched.hits(number), documents)
+        words, model, dense = hits
+        yield Case(query, words, model, dense, searched.hits(number), documents)
 
 
 def main() -> None:

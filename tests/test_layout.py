@@ -49,6 +49,7 @@ SHARED = {
     "encoding/test_shards.py": ["core.processes"],
     "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
     "engines/test_lost_shards.py": ["engines.kept_counts", "engines.lucene_answers"],
+    "engines/test_segmented.py": ["engines.numbered_words"],
     "engines/test_stores.py": [
         *("engines.base", "engines.elasticsearch", "engines.lucene"),
         *("engines.milvus", "engines.protocols", "engines.qdrant"),

@@ -19,6 +19,7 @@ from vocable.options import (
     CountOrZero,
     Default,
     Encoding,
+    EvaluationOptions,
     QueryEncoding,
     SearchOptions,
     check,
@@ -69,7 +70,7 @@ def verb(
         ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
         ({"flag": "yes"}, "flag must be True or False, not 'yes'"),
         ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
-        ({"fusion": "reciprocal-rank"}, "`fusion` goes with `hybrid` or `weights`"),
+        ({"fusion": "max"}, "fusion must be one of weighted, reciprocal-rank, not 'max'"),
         ({"depth": 3}, "depth: no such option"),
     ],
 )
@@ -133,8 +134,8 @@ def test_a_rule_gets_the_options_that_differ_from_their_defaults() -> None:
 
 
 def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:
-    class Further(SearchOptions, total=False):
+    class Further(EvaluationOptions, total=False):
         run: str
 
     with pytest.raises(ArgumentError):
-        check(Further, {"run": "x", "fusion": "reciprocal-rank"})
+        check(Further, {"run": "x", "folds": 5})

@@ -98,7 +98,7 @@ class LiveDocuments:
     def check_idf(self, store: SegmentedStore, texts: Sequence[str], idf_filter: Filter) -> None:
         """Compare counts, and scores of BM25 by the IDF of the documents that pass a filter, with sums word by word."""
         passing = np.array([matches(idf_filter, document.fields) for document in self.documents], bool)
-        n, sparse = np.count_nonzero(passing), self.sparse().toarray()
+        n, sparse = int(np.count_nonzero(passing)), self.sparse().toarray()
         counts, documents = store.count_terms(np.arange(V), filter=idf_filter)
         assert (counts.tolist(), documents) == ((sparse[passing] > 0).sum(axis=0).tolist(), n)
         if n == 0:

@@ -71,6 +71,18 @@ def test_the_page_encodes_a_query_once(client: Client, passes: list[Any]) -> Non
     assert any("dense" in one["ranks"] for one in view["documents"])
 
 
+def test_documents_like_another_are_ranked_by_both_vectors(client: Client, place: Path) -> None:
+    with open_index(place, device="cpu") as collection:
+        expected = collection.search([], 10, like="d7").hits(0)
+    found = client("POST", "/search", json={"like": "d7"}).json()
+    assert found["weights"] == {"sparse": 1, "dense": 1}
+    assert [(hit["id"], pytest.approx(hit["score"], rel=1e-4)) for hit in found["hits"]] == expected
+    view = client("POST", "/view", json={"like": "d7", "show": ["hybrid"]}).json()
+    assert view["rankings"] == ["sparse", "dense", "hybrid"]
+    ranks = {one["ranks"]["hybrid"]: one["id"] for one in view["documents"]}
+    assert [ranks[rank] for rank in sorted(ranks)] == [name for name, _ in expected]
+
+
 def test_embeddings_are_those_of_the_encoder(client: Client) -> None:
     encoder = TextEncoder(client.service.model, "document", dtype="float32")
     expected = encoder.encode_both(TEXTS).dense

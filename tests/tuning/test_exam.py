@@ -15,13 +15,13 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
 from vocable.errors import DataError
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.evaluation.retrievers import lexical_index
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     ASKED,
     ENOUGH_ASKED,
-    EXAM_DEPTH,
     EXAM_MEASURE,
     EXAM_RECALL,
     FEWEST_DOCUMENTS,
@@ -220,8 +220,7 @@ def test_answers_to_the_exam_are_those_of_an_exact_search(
 ) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)
-    lexical = retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking
-    found = answer(encoded, lexical, exam)
+    found = answer(encoded, lexical_index(exam.dataset), exam.dataset)
     scores = encoded.queries.toarray() @ encoded.documents.toarray().T
     places = {document.id: row for row, document in enumerate(exam.dataset.documents)}
     answers = {judged.query_id: places[judged.doc_id] for judged in exam.dataset.judgments}

@@ -146,6 +146,9 @@ def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
     for verdict in ("better", "kept"):
         tuned = replace(report, verdict=verdict, corpus="my docs", model="m")  # type: ignore[arg-type]
         assert tuned.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index"
+        of_mini = replace(tuned, model="vocable-mini", output=Path("out"))
+        assert of_mini.next_commands()[0] == "vocable index out 'my docs' -o my-index --dense vocable-mini-dense"
+    assert replace(report, model="vocable-mini").next_commands()[0] == "vocable index vocable-mini docs/ -o my-index"
 
 
 def test_the_report_prints_its_figures(report: TuningReport) -> None:

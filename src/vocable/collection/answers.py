@@ -119,8 +119,8 @@ class Answers(Sequence[Answer]):
 
     def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
         """Return the explanations of a query's scores of documents or passages."""
-        text, names = self.encoded.texts[number], self.collection.models.terms
-        query_terms, *terms = text_terms(self.collection.models.loaded, [text, *(unit.full for unit in units)])
+        names, texts = self.collection.models.terms, [self.encoded.texts[number], *(unit.full for unit in units)]
+        query_terms, *terms = text_terms(self.collection.models.loaded, texts)
         stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
         return [
             explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)

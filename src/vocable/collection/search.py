@@ -43,7 +43,7 @@ LIKE_TERMS = 64
 ALL_DOCUMENTS = "all"  # in place of a filter
 # A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
 IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
-RARE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
+CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
 
 
 class CollectionSearch:
@@ -97,9 +97,9 @@ class CollectionSearch:
         stems = query.required_stems(language) if "bm25" in self._spaces and self._units.whole else []
         if stems:
             vectors = self._store.lexicon.query_vectors(stems, stems=True)
-            ranking = self._store.search(vectors, RARE, space="bm25")
+            ranking = self._store.search(vectors, CHECKED_AT_ONCE, space="bm25")
             rarest = min((ranking.hits(number) for number in range(len(stems))), key=len)
-            if len(rarest) < RARE:
+            if len(rarest) < CHECKED_AT_ONCE:
                 conditions.among(name for name, _ in rarest)
         return conditions
 

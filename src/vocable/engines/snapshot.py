@@ -93,11 +93,11 @@ def _allowed(segment: Segment, gone: np.ndarray | None, filter: Filter | None) -
     return passing if gone is None else passing & ~gone
 
 
-class SnapshotIds(Sequence[str]):
-    """The ids of all rows of a snapshot: segment after segment, documents that are gone included."""
+class ChainedIds(Sequence[str]):
+    """Lists of ids as one list: segment after segment, with the ids of documents that are gone."""
 
-    def __init__(self, parts: Sequence[LiveSegment]) -> None:
-        self._ids = [part.segment.ids for part in parts]
+    def __init__(self, lists: Sequence[Sequence[str]]) -> None:
+        self._ids = list(lists)
         self.firsts = np.cumsum([0, *map(len, self._ids)]).tolist()
 
     def __len__(self) -> int:
@@ -113,8 +113,8 @@ class SnapshotIds(Sequence[str]):
         return chain.from_iterable(self._ids)
 
 
-class WordCounts(Protocol):
-    """The counts of words by which BM25 weighs them."""
+class BM25Counts(Protocol):
+    """Counts that BM25 weighs words by."""
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -130,9 +130,10 @@ class WordCounts(Protocol):
 class Snapshot:
     """The documents of one commit; BM25 weighs their words by `counts`, by default the commit's own."""
 
-    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: WordCounts | None = None) -> None:
-        self.parts, self.number, self.ids = list(parts), number, SnapshotIds(parts)
-        self._counts: WordCounts = self if counts is None else counts
+    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: BM25Counts | None = None) -> None:
+        self.parts, self.number = list(parts), number
+        self.ids = ChainedIds([part.segment.ids for part in self.parts])
+        self._counts: BM25Counts = self if counts is None else counts
         self._weighed: dict[int, WeighedWords] = {}  # by part
         # Numbers of documents with a word or a term, by the filter that they pass.
         self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from vocable.data import Document
 from vocable.encoding.dense_models import DenseModel, document_vectors, query_vectors
 from vocable.encoding.pruning import prune
 from vocable.engines.protocols import Space
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import (
     AnswerTimes,
     Cost,
@@ -71,7 +71,7 @@ class DatasetRetriever:
 
     def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         """Return the candidates [q, kept] of a plan, best first."""
-        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan), self._documents)
+        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan), self._read)
 
         def texts_of(_: int, ids: Sequence[str]) -> list[str]:
             return self.texts(ids)
@@ -79,16 +79,20 @@ class DatasetRetriever:
         def rerank(ranking: Ranking) -> Ranking:
             return reranked(ranking, queries.texts, texts_of, device=self.device, **plan.reranking)
 
-        return plan.carry_out(rankings, rerank, self._documents)
+        return plan.carry_out(rankings, rerank, self._read)
 
     def texts(self, ids: Sequence[str]) -> list[str]:
-        """Return the texts of documents, with their titles."""
-        return [document.full for document in self._documents(ids)]
+        """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
+        return [document.full for document in self._read(ids)]
 
-    def _documents(self, ids: Sequence[str]) -> list[Document]:
-        wanted = {*ids}
-        documents = {document.id: document for document in self.dataset.documents if document.id in wanted}
-        return [documents[identifier] for identifier in ids]
+    def _read(self, ids: Sequence[str]) -> list[Document]:
+        if unknown := next((identifier for identifier in ids if identifier not in self._documents), None):
+            raise ArgumentError(f"{self.dataset.name} has no document {unknown!r}")
+        return [self._documents[identifier] for identifier in ids]
+
+    @cached_property
+    def _documents(self) -> dict[str, Document]:
+        return {document.id: document for document in self.dataset.documents}
 
 
 def judged_queries(dataset: Dataset, vectors: csr_array | None = None) -> EncodedQueries:

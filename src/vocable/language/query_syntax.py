@@ -44,7 +44,7 @@ class TypedQuery:
     absent: tuple[str, ...] = ()  # excluded phrases
 
     def __bool__(self) -> bool:
-        """Whether the query has conditions."""
+        """Return whether the query has conditions."""
         return bool(self.phrases or self.words or self.absent)
 
     def __str__(self) -> str:

@@ -60,7 +60,6 @@ DESCRIPTIONS = {
     504: "not done in time",
     507: "no space left on the disk",
 }
-UNCHANGING = "this index cannot change: index again to a plain folder, or to a server"
 ALWAYS = (400, 401, 403, 408, 413, 415, 422, 424, 429, 504, 507)
 Refusals = dict[int | str, dict[str, Any]]
 
@@ -206,6 +205,8 @@ def _add_views(app: FastAPI, service: Service) -> None:
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
+    unchanging = f"this index cannot change: {service.collection.store.about.instead}"
+
     @app.get("/documents", responses=refusals(), response_model=list[schemas.WrittenDocument | None])
     async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Read documents, null for an unknown id."""
@@ -226,12 +227,12 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     async def delete_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Delete documents; unknown ids are ignored."""
         if not service.can_change:
-            return refusal(405, UNCHANGING, {"Allow": "GET"})
+            return refusal(405, unchanging, {"Allow": "GET"})
         return JSONResponse((await service.delete(id)).to_json())
 
     async def change(request: schemas.DocumentsRequest, *, replace: bool) -> JSONResponse:
         if not service.can_change:
-            return refusal(405, UNCHANGING, {"Allow": "GET"})
+            return refusal(405, unchanging, {"Allow": "GET"})
         documents: list[Document] = [body.document() for body in request.documents]
         return JSONResponse((await service.add(documents, replace=replace)).to_json())
 

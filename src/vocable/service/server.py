@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +44,7 @@ MAX_HOST = 80  # characters of a host in a message
 class WorkerSettings:
     """Settings of a worker process; workers count metrics in the folder `metrics`."""
 
-    index: str
+    index: str | list[str]
     model: str | None
     host: str
     token: str | None = field(repr=False)
@@ -76,7 +77,7 @@ class ServedIndex(NamedTuple):
 
 @checked
 def serve(
-    index: str | os.PathLike[str],
+    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     model: str | None = None,
     host: str = "127.0.0.1",
     port: Annotated[int, Ge(0), Le(65535)] = 8000,
@@ -91,7 +92,7 @@ def serve(
     is JSON on stderr. It ends by SIGTERM or Ctrl-C, after accepted requests are finished.
 
     Args:
-        index: place of the index.
+        index: place of the index; several are searched as one, and cannot change.
         model: the model of the index, if it has moved: a folder or a Hub id.
         host: address to listen on; 0.0.0.0 is all addresses of the machine.
         port: port to listen on; 0 for a free one.
@@ -111,7 +112,8 @@ def serve(
             "`host`, `port`, `workers` and `token_file` are for HTTP, not for `mcp` on stdin and stdout"
         )
     token = _token(token_file)
-    settings = WorkerSettings(os.fspath(index), model, host, token, options)
+    places = [os.fspath(place) for place in ([index] if isinstance(index, str | os.PathLike) else index)]
+    settings = WorkerSettings(places[0] if len(places) == 1 else places, model, host, token, options)
     if options.get("mcp"):
         _serve_stdio(settings)
         return

@@ -227,8 +227,7 @@ class Service:
         """Return the terms of a query's vector, or the terms that it shares with a text or a document of the index."""
         if request.document is not None and request.id is not None:
             raise ArgumentError("document and id: give one of them")
-        request = request.model_copy(update={"query": parse_query(request.query).text})
-        rows = await self._embedded([request.query], Prompt("query"))
+        rows = await self._embedded([parse_query(request.query).text], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
         return await self._call(self._explained, request, rows)
@@ -236,9 +235,8 @@ class Service:
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        [row] = [None]
-        if request.like is None:
-            [row] = await self._embedded([parse_query(request.query).text], Prompt("query"))
+        query = parse_query(request.query).text
+        [row] = [None] if request.like is not None else await self._embedded([query], Prompt("query"))
         seen: View = await self._call(self._view, request, row)
         now = time.monotonic()
         return dataclasses.replace(seen, milliseconds=1000 * (now - ARRIVED.get(now)))
@@ -379,7 +377,7 @@ class Service:
             [shown] = collection.units.shown([document], lambda: vectors)
             text, stored = shown.full, collection.vectors([shown.id])
         names = self.collection.models.terms
-        tokens, document_tokens = text_terms(self.model, [request.query, text or ""])
+        tokens, document_tokens = text_terms(self.model, [parse_query(request.query).text, text or ""])
         if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
         why = explain_vectors(vectors, stored, names, tokens, document_tokens, self.wacky)

@@ -252,11 +252,10 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
-    plan = searcher.plan(request.k, conditions)
-    asked = dict.fromkeys(options, searcher.queries(plan, [request.query], EncodedTexts(kept, dense)))
+    queries_of = partial(searcher.queries, searcher.plan(request.k, {**conditions, "weights": usual}), [request.query])
+    asked = dict.fromkeys(options, queries_of(EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
-        options[UNPRUNED] = options["sparse"]
-        asked[UNPRUNED] = searcher.queries(plan, [request.query], EncodedTexts(vector, dense))
+        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], queries_of(EncodedTexts(vector, dense))
     rankings, costs = {}, {}
     for name, of_name in options.items():
         rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
