@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cli.command_line import done
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection, open_index
+from vocable.collection.collection import Collection
 from vocable.collection.groups import FURTHER, grouped, page_of
 from vocable.collection.index import index
 from vocable.collection.records import Hit
@@ -50,7 +50,7 @@ def opened(
     request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts: list[str], tmp_path_factory: Any
 ) -> Iterator[Collection]:
     folder = write_pages(tmp_path_factory.mktemp("pages") / "docs", toy_texts, copied=True)
-    options = {"max_length": 12, "long_documents": "passages"} if request.param == "passages" else {}
+    options: dict[str, Any] = {"max_length": 12, "long_documents": "passages"} if request.param == "passages" else {}
     made = index(str(backbones["bert"]), folder, folder.parent / "index", dtype="float32", device="cpu", **options)
     yield made
     made.close()
@@ -205,5 +205,3 @@ def test_printed_answers_of_python_and_notebooks_are_by_page(opened: Collection)
     for text in (str(answers), answers._repr_html_()):
         assert f"+ {page.sections[0].id}" in text
     assert "+ " not in str(flat)
-    assert open_index(opened.place).searcher.plan(3, {}, spare=True).by_page
-    assert not open_index(opened.place).searcher.plan(3, {"sections": True}, spare=True).by_page
