@@ -65,7 +65,6 @@ SHARED = {
     "objectives/test_objectives.py": ["objectives.settings"],
     "publishing/test_publication.py": ["publishing.files", "publishing.manifest"],
     "service/test_app.py": ["service.schemas", "service.service"],
-    "service/test_middleware.py": ["service.batching"],
     "service/test_view.py": ["service.pages"],
     "slow/service/test_page.py": ["service.pages"],
     "torch_models/test_dense.py": ["encoding.dense_models", "encoding.models", "torch_models.torch_model"],

@@ -21,7 +21,7 @@ from vocable.collection.passages import passage
 from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
-from vocable.collection.verbatim import VERBATIM
+from vocable.collection.verbatim import VERBATIM_MATCH
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
@@ -186,7 +186,7 @@ def score_parts(
             {
                 kind: of_kind.get(document.id, 0.0)
                 for kind, of_kind in scores.items()
-                if kind != VERBATIM or document.id in of_kind
+                if kind != VERBATIM_MATCH or document.id in of_kind
             },
             words.typed_in(document.full) if "bm25" in scores else None,
         )

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from vocable.collection.conditions import Conditions
 from vocable.collection.rerank import check_reranking, rerank_depth
 from vocable.collection.sorting import sort_depth, sorted_by
-from vocable.collection.verbatim import VERBATIM, DocumentsOf, verbatim
+from vocable.collection.verbatim import VERBATIM_MATCH, DocumentsOf, verbatim
 from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.base import UNBOUNDED
 from vocable.engines.filters import Filter, parse_filter
@@ -153,10 +153,10 @@ class SearchPlan:
         filters = repr((self.filter, self.idf_filter))
         conditions = self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
         rankings: dict[Space, Ranking] = {}
-        for name in (*self.weights, *([VERBATIM] if "bm25" in self.weights and len(self.weights) > 1 else [])):
+        for name in (*self.weights, *([VERBATIM_MATCH] if "bm25" in self.weights and len(self.weights) > 1 else [])):
             if (name, *conditions) not in queries.searched:
                 queries.searched[name, *conditions] = (
-                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM else search(name)
+                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM_MATCH else search(name)
                 )
             rankings[name] = queries.searched[name, *conditions]
         return dict(zip(rankings, aligned([*rankings.values()]), strict=True))

@@ -17,7 +17,7 @@ from vocable.explanation.explain import Explanation, json_values
 from vocable.explanation.highlights import Snippet, excerpt, parts
 from vocable.indexes.fusion import ScoreParts, name_weights
 
-KINDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense": "dense vectors"}
+KINDS_IN_WORDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense": "dense vectors"}
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
 LINES = 2  # lines of the text
@@ -201,7 +201,7 @@ def ranked_by(weights: Mapping[str, float]) -> str:
     >>> ranked_by({"sparse": 0.6, "bm25": 0.4})
     "ranked by the model's terms and words (BM25), with the weights sparse=0.6,bm25=0.4"
     """
-    *kinds, last = (KINDS[space] for space in weights)
+    *kinds, last = (KINDS_IN_WORDS[space] for space in weights)
     weighed = f", with the weights {name_weights(weights)}" if len({*weights.values()}) > 1 else ""
     return f"ranked by {', '.join(kinds)}{' and ' * bool(kinds)}{last}{weighed}"
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
-ALL_DOCUMENTS = "all"  # in place of a filter
+ANY_DOCUMENT = "all"  # in place of a filter
 # A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
 IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
 CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
@@ -308,7 +308,7 @@ class CollectionSearch:
         By default these are the documents that pass the `filter` of the search, if they are few.
         """
         if given is not None:
-            if (chosen := None if given == ALL_DOCUMENTS else _parsed(given)) is not None:
+            if (chosen := None if given == ANY_DOCUMENT else _parsed(given)) is not None:
                 self.check_filter(chosen, "idf_filter")
             return chosen
         if filter is None or not self._store.about.filters:

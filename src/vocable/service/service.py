@@ -23,7 +23,7 @@ from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
-from vocable.collection.search import ALL_DOCUMENTS
+from vocable.collection.search import ANY_DOCUMENT
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
 from vocable.encoding.protocol import EncodedTexts
@@ -163,7 +163,7 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
-        if options.get("idf_filter") != ALL_DOCUMENTS:
+        if options.get("idf_filter") != ANY_DOCUMENT:
             self.check_filter(options.get("idf_filter"))
         liked = options.get("like") is not None
         if request.query is None and request.vector is not None:
@@ -408,7 +408,7 @@ class Service:
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
         """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
 
-        The IDF is that of the documents that pass a filter, by default all.
+        The documents that pass a filter, by default all, give the terms their IDF.
         """
         power = self._query_idf if query_idf is None else query_idf
         return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)

@@ -241,7 +241,7 @@ def _rankings(
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors.
 
-    The rankings are those of each space, of a search by default and of its reranking, and of the whole vector if the
+    There is a ranking of each space, of a search by default and of its reranking, and of the whole vector if the
     request prunes it.
     """
     searcher, conditions = collection.searcher, request.options(SearchOptions)
