@@ -356,7 +356,7 @@ class SeveralStore(NumberedWords):
 def _first_passage(identifier: str) -> str:
     """Return the id of the first passage of a passage's document, which every such document has.
 
-    >>> _first_passage("a\t7"), _first_passage("a")
+    >>> _first_passage("a\\t7"), _first_passage("a")
     ('a\\t0', 'a')
     """
     document, tab, _ = identifier.partition("\t")
