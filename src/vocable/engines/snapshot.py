@@ -133,11 +133,15 @@ class Snapshot:
     def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: BM25Counts | None = None) -> None:
         self.parts, self.number = list(parts), number
         self.ids = ChainedIds([part.segment.ids for part in self.parts])
-        self._counts: BM25Counts = self if counts is None else counts
+        self._given_counts = counts  # not itself: a cycle would keep the files of an old commit open
         self._weighed: dict[int, WeighedWords] = {}  # by part
         # Numbers of documents with a word or a term, by the filter that they pass.
         self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
         self._term_counts = lru_cache(KEPT_FILTERS)(_counts_of_terms)
+
+    @property
+    def _counts(self) -> BM25Counts:
+        return self if self._given_counts is None else self._given_counts
 
     def __len__(self) -> int:
         return self.length
