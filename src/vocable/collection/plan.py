@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -203,16 +203,20 @@ class EncodedQueries:
     encode: Callable[[], EncodedTexts]
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
     searched: dict[Hashable, Ranking] = field(default_factory=dict)
+    _vectors: EncodedTexts | None = None
 
     @classmethod
     def of(cls, texts: Sequence[str], sparse: csr_array, dense: np.ndarray | None = None) -> EncodedQueries:
         """Return queries without conditions whose vectors, sparse [q, v] and dense [q, d], are known."""
         return cls(texts, lambda: EncodedTexts(sparse, dense))
 
-    @cached_property
+    @property
     def vectors(self) -> EncodedTexts:
         """Return the sparse vectors [q, v], and any dense vectors [q, d] of the same pass."""
-        return self.encode()
+        # Not a cached_property: its lock, one for all queries in Python 3.11, would be held in a fork for ever.
+        if self._vectors is None:
+            self._vectors = self.encode()
+        return self._vectors
 
     def __len__(self) -> int:
         return len(self.texts)

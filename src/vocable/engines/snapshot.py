@@ -218,7 +218,7 @@ class Snapshot:
     def search_words(self, queries: csr_array, words: Sequence[str], k: int, filter: Filter | None = None) -> Ranking:
         """Return the k best documents by BM25 for queries [q, columns] whose columns are numbers of `words`."""
         q = queries.shape[0]
-        numbers = np.unique(queries.indices)
+        numbers = np.array(sorted({*queries.indices.tolist()}), np.int32)
         spelled = {number: words[number] for number in numbers.tolist()}
         # A server beside this commit counts documents and words at two moments.
         documents = max(1, len(self._counts))
