@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from engine_check import EngineCheck, compare_with_exact
 from machine import machine
 from scipy.sparse import csr_array, vstack
 from search import mixtures
 
-from vocable.collection.check import EngineCheck, compare_with_exact
 from vocable.core.tables import NONE, Table
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoding.load import load
@@ -74,7 +74,7 @@ def measured(given: dict[str, Any], limit: float) -> list[str]:
 
     def measure() -> None:
         try:
-            checks = compare_with_exact(**given, depths=DEPTHS, filters=False)
+            checks = compare_with_exact(**given, depths=DEPTHS)
             answers.put(row(checks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
         except Exception as error:
             answers.put(error)

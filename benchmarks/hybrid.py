@@ -2,7 +2,7 @@
 
     python benchmarks/hybrid.py beir:cacm beir:scifact --dense sentence-transformers/all-MiniLM-L6-v2 --work hybrid-work
 
-Each collection is indexed once, in the work folder, and evaluated as `vocable evaluate INDEX --hybrid` does it. Weights
+Each collection is indexed once, in the work folder, and evaluated as `vocable evaluate INDEX --hybrid` does. Weights
 are the default, 1 each, and those that cross-validation chooses on the known-item test of the built-in corpus
 (`vocable.cli.demo.known_items`); neither has seen the collections. The difference to the best space alone has a paired
 95 % interval (Student's t over the queries).
@@ -26,7 +26,7 @@ from vocable.collection.collection import Collection
 from vocable.core.tables import Table, p_value
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.significance import ComparedEvaluations
+from vocable.evaluation.significance import ComparedEvaluations, compare
 
 MEASURE = "nDCG@10"
 
@@ -60,15 +60,16 @@ def interval(best: Evaluation, other: Evaluation) -> str:
 
 def show(index: Collection, dataset: Dataset, **fusions: Any) -> Evaluation:
     """Print the evaluations of an index, each compared with the best single space, and return the last."""
-    compared = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
-    assert isinstance(compared, ComparedEvaluations)
-    best, *others = compared.evaluations
+    evaluated = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
+    assert isinstance(evaluated, ComparedEvaluations)
+    search, best, *others = evaluated.evaluations
+    compared = compare([best, search, *others])
     rows = [[best.name, f"{best.values[MEASURE]:.3f}", "", ""]]
-    for other, p in zip(others, compared.p_values, strict=True):
+    for other, p in zip(compared.evaluations[1:], compared.p_values, strict=True):
         rows.append([other.name, f"{other.values[MEASURE]:.3f}", interval(best, other), p_value(p[MEASURE])])
     table = Table("", ["searched by", MEASURE, f"over {best.name}", "p"], rows)
     print(f"{best.dataset}, {best.queries} queries\n\n{table.markdown()}\n", flush=True)
-    return others[-1]
+    return compared[-1]
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def measured(
     rankings: dict[str, Ranking] = {long_documents: collection.searcher.search_space(vectors, K)}
     if long_documents != "maxpool":
         rankings[f"BM25, {long_documents}"] = collection.searcher.search_space(
-            collection.counts.lexicon.query_vectors(texts), K, space="bm25"
+            collection.store.lexicon.query_vectors(texts), K, space="bm25"
         )
     for name, ranking in rankings.items():
         values = evaluate_run(name, ranking.to_run(ids), dataset, MEASURES).values

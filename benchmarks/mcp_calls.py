@@ -44,7 +44,7 @@ def call_of(number: int) -> tuple[str, dict[str, Any]]:
         return MISTAKES[number // 10 % len(MISTAKES)]
     query, identifier = f"{SUBJECTS[number % len(SUBJECTS)]} {number}", str(number % 200)
     return (
-        ("search", {"query": query, "k": 10, "hybrid": number % 2 == 0, "filter": "year>=2000"}),
+        ("search", {"query": query, "k": 10, "weights": (None, "sparse")[number % 2], "filter": "year>=2000"}),
         ("explain", {"query": query, "id": identifier}),
         ("get_document", {"id": identifier}),
     )[number % 3]

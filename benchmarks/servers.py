@@ -8,7 +8,7 @@ client in this process serves the places qdrant+http://localhost/NAME; it counts
 error is the largest relative difference from the folder's score, over the documents that both find.
 
 With --cold, vectors of the last collection are mixed to this number (`search.mixtures`), and `vocable search` is run in
-a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
+a new process, several times in turn, by sparse vectors weighed by IDF, and by these and BM25.
 Milvus Lite and Qdrant's client, which are for trials, are left out.
 """
 
@@ -42,7 +42,7 @@ from vocable.engines.protocols import engine_of
 from vocable.evaluation.dataset import Dataset, load_dataset
 
 MEASURE = "nDCG@10"
-WEIGHTS = {"sparse": "sparse=1", "BM25": "bm25=1"}
+WEIGHTS = {"sparse": "sparse", "BM25": "bm25"}
 TRIALS = ("milvus", "qdrant")
 ROUNDS = 5
 
@@ -59,8 +59,10 @@ def places(folder: Path, name: str, stack: ExitStack, further: list[str]) -> Ite
 
 def evaluated(index: Any, dataset: Dataset) -> list[str]:
     """Return nDCG@10 of sparse vectors, of BM25 and of both with equal weights."""
-    compared: Any = vo.evaluate(index, dataset, [MEASURE], weights="sparse=1,bm25=1", time_queries=0)
-    return [f"{evaluation.values[MEASURE]:.4f}" for evaluation in compared.evaluations]
+    compared: Any = vo.evaluate(index, dataset, [MEASURE])
+    both, *alone = compared.evaluations
+    values = {evaluation.name: evaluation.values[MEASURE] for evaluation in alone}
+    return [f"{value:.4f}" for value in (values["sparse"], values["bm25"], both.values[MEASURE])]
 
 
 def hits_of(index: Any, texts: list[str]) -> dict[str, list[dict[str, float]]]:
@@ -117,7 +119,7 @@ def cold(folder: Path, stack: ExitStack, given: argparse.Namespace) -> Table:
             vo.index(str(vectors), str(corpus), place, bm25=not given.no_bm25).close()
             searched[engine] = place
     query = source.queries[0].text
-    ways: dict[str, list[str]] = {"sparse": ["--query-idf", "1"], "hybrid": ["--query-idf", "1", "--hybrid"]}
+    ways = {"sparse": ["--query-idf", "1", "--weights", "sparse"], "hybrid": ["--query-idf", "1"]}
     if given.no_bm25:
         del ways["hybrid"]
     for number in range(1 + ROUNDS):  # the first is not counted

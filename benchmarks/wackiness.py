@@ -27,9 +27,11 @@ from vocable.encoding.load import load
 from vocable.encoding.terms import input_terms
 from vocable.encoding.vectors import selected
 from vocable.indexes.exact_index import ExactIndex
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import ExpansionData, without_itself, word_surfaces
 from vocable.wackiness.measure import wackiness_of
-from vocable.wackiness.score import WackinessSettings, expansions, lexical_importance
+from vocable.wackiness.score import expansions, lexical_importance
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
 
@@ -69,7 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         rows = without_itself(rows, itself)
     timed("lexical importance", lambda: lexical_importance(expansions(inputs, input_counts), rows, counts))
     data = ExpansionData("random", inputs, input_counts, rows, counts, word_surfaces(names), names)
-    once, drawn = (WackinessSettings(k=options.k, bootstrap=draws) for draws in (0, options.draws))
+    once, drawn = (check(WackinessOptions, {"k": options.k, "bootstrap": draws}) for draws in (0, options.draws))
     timed("scores and curve", lambda: wackiness_of(data, once))
     timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, drawn))
     if options.model is not None:

@@ -27,9 +27,10 @@ from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import expansion_data
 from vocable.wackiness.measure import wackiness_of
-from vocable.wackiness.score import WackinessSettings
 
 MEASURE, DEPTH = "nDCG@10", 100
 HEADER = ["pruned", "L0_q", "L0_d", "FLOPS", MEASURE, "p", "W-AUC"]
@@ -74,7 +75,7 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
         full = full or values
         vectors = {"vectors": collection, "query_vectors": pruned_queries, "ids": encoded.document_ids}
         data = expansion_data(model, *texts, name=name, **vectors)
-        w_auc = wackiness_of(data, WackinessSettings(bootstrap=0)).record["w_auc"] or float("nan")
+        w_auc = wackiness_of(data, check(WackinessOptions, {"bootstrap": 0})).record["w_auc"] or float("nan")
         cost = [active_terms(pruned_queries), active_terms(collection), flops(pruned_queries, collection)]
         quality = judged.aggregated(values)[MEASURE]
         rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])

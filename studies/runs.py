@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +28,7 @@ import vocable
 from studies.measurements import Column, Function, Values
 from studies.prepared import PREPARED, with_prepared_examples
 from studies.vectors import Encoders, Place
-from vocable.adapt.stages import stage, stages
+from vocable.adapt.stages import STAGES
 from vocable.core.storage import finish, finished, read_record, replacing_folder, resumable, write_record
 from vocable.encoding.hub import first_line, trusting
 from vocable.encoding.load import load
@@ -44,7 +45,7 @@ from vocable.training.train import train
 logger = logging.getLogger("vocable.studies")
 
 # Keys of a recipe: those of the adapted model, and all that it depends on.
-ADAPTING = ("head", *(one.name for one in stages() if one.order < stage("calibrate").order))
+ADAPTING = ("head", *takewhile(lambda name: name != "calibrate", (one.name for one in STAGES)))
 BEFORE_TRAINING = (
     "model",
     "pooling",

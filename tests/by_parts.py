@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 import vocable as vo
 from vocable.adapt.alignment import Alignment, align
+from vocable.adapt.stages import PretrainSettings
 from vocable.adapt.transfer import Move, Neighbours
 from vocable.adapt.transfer import neighbours as made_of
 from vocable.encoding.load import load
@@ -26,7 +27,6 @@ from vocable.torch_models.output_vocabulary import pass_on
 from vocable.torch_models.sparse_encoder import save_model, sparse_encoder
 from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts
-from vocable.training.recipe import PretrainSettings
 
 ANY = None  # a tokenizer that nothing is read with
 

@@ -23,7 +23,6 @@ NAMES = [
     "analyze_weights",
     "calibrate",
     "check",
-    "check_engine",
     "compare",
     "delete",
     "demo",

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import pytest
 from annotated_types import Gt, Lt
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
+from vocable import options as shared
 from vocable.errors import ArgumentError
 from vocable.options import (
+    RECORD_RULES,
     Count,
     CountOrZero,
+    Default,
+    Encoding,
     EvaluationOptions,
+    QueryEncoding,
     SearchOptions,
     check,
     check_arguments,
     check_fields,
     checked,
+    defaults,
     values_of,
 )
+from vocable.service import ServiceLimits
+from vocable.training_options import NegativeOptions, PretrainOptions, WackinessOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +98,39 @@ def test_fields_of_a_dataclass_are_checked() -> None:
 
     with pytest.raises(ArgumentError):
         check_fields(Settings())
+
+
+def test_missing_options_have_the_defaults_of_their_hints() -> None:
+    assert check(NegativeOptions, {"to_rank": np.int64(50)}) == {
+        "negatives": 8,
+        "from_rank": 1,
+        "to_rank": 50,
+        "margin": None,
+        "relative_margin": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Encoding, QueryEncoding, NegativeOptions, PretrainOptions, ServiceLimits, shared.TestsetOptions, WackinessOptions],
+)
+def test_each_default_is_within_its_limits(record: Any) -> None:
+    usual = defaults(record)
+    assert usual.keys() == get_type_hints(record).keys()
+    assert check(record, usual) == check(record, {}) == usual
+
+
+def test_a_rule_gets_the_options_that_differ_from_their_defaults() -> None:
+    class Sizes(TypedDict, total=False):
+        size: Annotated[int, Default(3)]
+        half: bool
+
+    rules: list[dict[str, object]] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(RECORD_RULES, Sizes, lambda options: rules.append({**options}))
+        assert check(Sizes, {"size": 3, "half": True}) == {"size": 3, "half": True}
+        assert check(Sizes, {"half": False}) == {"size": 3, "half": False}
+    assert rules == [{"half": True}, {}]
 
 
 def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:

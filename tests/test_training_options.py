@@ -15,7 +15,7 @@ from vocable.tuning.tune import tune
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"judgments": "qrels.tsv"}, "--judgments needs --queries"),
+        ({"judgments": "qrels.tsv"}, "`judgments` needs `queries`"),
         ({"minutes": 0}, "minutes"),
         ({"minutes": float("nan")}, "minutes"),
         ({"seed": -1}, "seed"),

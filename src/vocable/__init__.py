@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vocable.analysis.stored_vectors import analyze_weights as analyze_weights
     from vocable.cli.demo import demo as demo
     from vocable.collection.answers import search as search
-    from vocable.collection.check import check_engine as check_engine
     from vocable.collection.collection import open_index as open_index
     from vocable.collection.index import index as index
     from vocable.collection.recount import check as check
@@ -81,7 +80,6 @@ _NAMES = {
     "analysis.stored_vectors": "analyze_postings analyze_weights",
     "cli.demo": "demo",
     "collection.answers": "search",
-    "collection.check": "check_engine",
     "collection.recount": "check",
     "collection.standing": "explain",
     "collection.index": "index",

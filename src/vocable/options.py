@@ -4,8 +4,8 @@
 hints of a function to its arguments; the command line reads the same hints.
 
 Options that several verbs share are fields of a record, taken as `**options: Unpack[Encoding]`. Callers write plain
-keywords; a missing option has the default of the function that finally takes it. A function in `RECORD_RULES` refuses
-combinations.
+keywords, and the function reads `options["mass"]`: `@checked` and `check` add the defaults, which stand in the hints,
+too. A function in `RECORD_RULES` refuses combinations; it gets the options that differ from their defaults.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, signature
 from os import PathLike
+from types import MappingProxyType, NoneType
 from typing import (
     Annotated,
     Any,
@@ -40,9 +41,20 @@ from vocable.errors import ArgumentError, naming_extra
 P = ParamSpec("P")
 T = TypeVar("T")
 
+
+class Default(NamedTuple):
+    """Metadata of a field: its default. Without it, None is the default where the hint allows None, False of a flag."""
+
+    value: Any
+
+
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
 Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
+WACKY_SHARE = 0.1  # our choice: the score orders terms, but has no threshold above which a term is wacky
+WackyShare: TypeAlias = Annotated[
+    float, Gt(0), Le(1), Default(WACKY_SHARE), Doc("Share of the scored terms that is wacky.")
+]
 IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the models, such as cpu, cuda or cuda:1; by default the best available.")
@@ -58,24 +70,20 @@ Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 Difficulty: TypeAlias = Literal["hard", "plain"]
 
 
-class Default(NamedTuple):
-    """Metadata of a field: the default of a flag; the command line turns a flag off by --no-NAME."""
-
-    value: bool
-
-
 class Pruning(TypedDict, total=False):
     """The terms of a vector to keep."""
 
     max_terms: Annotated[int | None, Ge(1), Doc("Keep only the terms with the largest weights, at most this many.")]
-    min_weight: Annotated[float, Ge(0), Doc("Drop terms with a smaller weight.")]
+    min_weight: Annotated[float, Ge(0), Default(0.0), Doc("Drop terms with a smaller weight.")]
     mass: Annotated[float | None, Gt(0), Le(1), Doc("Keep the fewest terms that have this share of the total weight.")]
 
 
 class Inference(TypedDict, total=False):
     """The device, library and number type of a model, and the length of its input."""
 
-    dtype: Annotated[DType, Doc("Number type of the model; auto is bfloat16 where the device has it natively.")]
+    dtype: Annotated[
+        DType, Default("auto"), Doc("Number type of the model; auto is bfloat16 where the device has it natively.")
+    ]
     max_length: Annotated[int | None, Ge(1), Doc("Tokens per text; by default the model's own maximum.")]
     device: Device
     runtime: ModelRuntime
@@ -86,6 +94,7 @@ class Encoding(Inference, Pruning, total=False):
 
     long_documents: Annotated[
         LongDocuments,
+        Default("truncate"),
         Doc(
             "Documents beyond `max_length`: truncate them, read them in windows and keep each term's largest weight "
             "(maxpool), or index each window (passages)."
@@ -145,8 +154,18 @@ class RankingOptions(Matching, RerankOptions, total=False):
             "default all that the index has, with equal weights or its own."
         ),
     ]
+    plain: Annotated[
+        bool, Doc('Search queries as they are: without, "a phrase" must occur in a hit, and -word must not.')
+    ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
+    idf_filter: Annotated[
+        str | None,
+        Doc(
+            "Weigh words by their IDF among the documents that pass this filter, or among all; by default among "
+            "documents that pass `filter`, if they are few."
+        ),
+    ]
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):
@@ -167,6 +186,9 @@ class AnswerOptions(SearchOptions, total=False):
     facets: Annotated[
         str | None,
         Doc("Count the values of these fields among the best hits, such as lang,year; file/ counts folders."),
+    ]
+    sections: Annotated[
+        bool, Doc("List every section of a page; by default the hits of one page of a folder are one entry.")
     ]
 
 
@@ -222,21 +244,19 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
 
 
 class TestsetOptions(TypedDict, total=False):
-    """Content of a test set made from a log."""
+    """Content of a test set made from a log; the defaults are the paper's if it states any."""
 
-    queries: Annotated[int, Ge(1), Doc("Number of queries, at most; 900 by default.")]
+    queries: Annotated[int, Ge(1), Default(900), Doc("Number of queries, at most.")]
     clusters: Annotated[
-        int, Ge(2), Doc("Clusters of similar queries, from which queries are drawn evenly; 100 by default.")
+        int, Ge(2), Default(100), Doc("Clusters of similar queries, from which queries are drawn evenly.")
     ]
     difficulty: Annotated[
-        Difficulty, Doc("hard (default): three levels of overlap and hard negatives; plain: neither.")
+        Difficulty, Default("hard"), Doc("hard: three levels of overlap and hard negatives; plain: neither.")
     ]
-    positives: Annotated[int | None, Ge(1), Doc("Positives of a hard test set per query, at most 3 by default.")]
-    negatives: Annotated[int, Ge(1), Doc("Hard negatives per query, at most 10 by default.")]
-    min_overlap: Annotated[
-        float, Gt(0), Le(1), Doc("Least share of a query's words in a hard negative; 0.5 by default.")
-    ]
-    distractors: Annotated[int, Ge(0), Doc("Further queries of each cluster whose documents are added; 0 by default.")]
+    positives: Annotated[int | None, Ge(1), Default(3), Doc("Positives of a hard test set per query, at most.")]
+    negatives: Annotated[int, Ge(1), Default(10), Doc("Hard negatives per query, at most.")]
+    min_overlap: Annotated[float, Gt(0), Le(1), Default(0.5), Doc("Least share of a query's words in a hard negative.")]
+    distractors: Annotated[int, Ge(0), Default(0), Doc("Further queries of each cluster whose documents are added.")]
 
 
 def _check_evaluation(options: Mapping[str, object]) -> None:
@@ -300,11 +320,16 @@ def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], A
 def check_arguments(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
     """Check arguments of a function by its type hints, and return them by name, with Python's numbers for NumPy's.
 
-    Raises `ArgumentError` as `check` does. Arguments may be missing.
+    The options of a record are completed as by `check`, which raises the errors. Other arguments may be missing.
     """
-    allowed, (_, named, record) = values_of(function), _parameters(function)
-    if record is not None and (options := {name: value for name, value in values.items() if name not in named}):
-        values = {**values, **check(record, options)}
+    _, named, record = _parameters(function)
+    if record is not None:
+        values = {**values, **check(record, {name: value for name, value in values.items() if name not in named})}
+    return _checked_values(function, values)
+
+
+def _checked_values(target: object, values: Mapping[str, object]) -> dict[str, object]:
+    allowed = values_of(target)
     return {name: allowed[name].check(name, value) if name in allowed else value for name, value in values.items()}
 
 
@@ -320,7 +345,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*given: P.args, **named: P.kwargs) -> T:
-        first = check_arguments(function, dict(zip(_parameters(function)[0], given, strict=False)))
+        first = _checked_values(function, dict(zip(_parameters(function)[0], given, strict=False)))
         with naming_extra():
             return function(*first.values(), *given[len(first) :], **check_arguments(function, named))  # type: ignore[arg-type]
 
@@ -333,25 +358,52 @@ def check_fields(settings: object) -> None:
         allowed.check(name, getattr(settings, name))
 
 
+@cache
+def defaults(record: object) -> Mapping[str, Any]:
+    """Return the defaults of a record's fields, as far as the fields have one.
+
+    >>> dict(defaults(Pruning))
+    {'max_terms': None, 'min_weight': 0.0, 'mass': None}
+    """
+    values = {name: default_of(hint) for name, hint in _hints(record).items()}
+    return MappingProxyType({name: value for name, value in values.items() if value is not Parameter.empty})
+
+
+def default_of(hint: object) -> Any:
+    """Return the default that a type hint declares or implies; `Parameter.empty` without one."""
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    declared = (part.value for part in getattr(hint, "__metadata__", ()) if isinstance(part, Default))
+    return next(declared, None if NoneType in get_args(kind) else False if kind is bool else Parameter.empty)
+
+
 def check(record: type[T], options: Mapping[str, object]) -> T:
-    """Check the options of a record, and return them, with Python's numbers for NumPy's.
+    """Check the options of a record, and return them with its defaults, and with Python's numbers for NumPy's.
+
+    A record in which a field lacks a default is returned as it is.
 
     Raises `ArgumentError` for an unknown option, a value out of its limits or not among the words, or a combination
     that a rule of the record, or of a record that it extends, refuses.
 
+    >>> check(Pruning, {"max_terms": 8})
+    {'max_terms': 8, 'min_weight': 0.0, 'mass': None}
     >>> check(Pruning, {"max_terms": 0})
     Traceback (most recent call last):
     vocable.errors.ArgumentError: max_terms must be at least 1, not 0
     """
-    known, allowed = _hints(record), values_of(cast(Any, record))
+    known, usual = _hints(record), defaults(cast(Any, record))
     if unknown := next((name for name in options if name not in known), None):
         near = get_close_matches(unknown, known, 1)
         raise ArgumentError(f"{unknown}: no such option" + (f"; did you mean {near[0]}" if near else ""))
-    values = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
+    values = _checked_values(record, options)
+    changed = {name: value for name, value in values.items() if not _equal(value, usual.get(name))}
     for extended in _extended(record):
         if extended in RECORD_RULES:
-            RECORD_RULES[extended](values)
-    return cast(T, values)
+            RECORD_RULES[extended](changed)
+    return cast(T, {**usual, **values} if usual.keys() == known.keys() else values)
+
+
+def _equal(value: object, default: object) -> bool:
+    return value is default or (default is not None and value == default)  # a value may be an array, which has no truth
 
 
 def _extended(record: object) -> list[object]:

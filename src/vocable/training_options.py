@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
-from vocable.options import RECORD_RULES, Count, CountOrZero, Default, DType, Inference
+from vocable.options import RECORD_RULES, Count, CountOrZero, Default, DType, Inference, defaults
 
 Masking: TypeAlias = Literal["uniform", "overlap-aware", "whole-word", "longest-span"]
 
@@ -21,44 +21,53 @@ Masking: TypeAlias = Literal["uniform", "overlap-aware", "whole-word", "longest-
 class NegativeOptions(TypedDict, total=False):
     """Rule for the hits of a query that are its negatives."""
 
-    negatives: Annotated[Count, Doc("Number of negatives per example; 8 by default.")]
-    from_rank: Annotated[Count, Doc("First rank of a negative, positives included; 1 by default.")]
-    to_rank: Annotated[Count, Doc("Last rank of a negative; 100 by default.")]
+    negatives: Annotated[Count, Default(8), Doc("Number of negatives per example.")]
+    from_rank: Annotated[Count, Default(1), Doc("First rank of a negative, positives included.")]
+    to_rank: Annotated[Count, Default(100), Doc("Last rank of a negative.")]
     margin: Annotated[float | None, Doc("Negatives must score this much less than the positive.")]
     relative_margin: Annotated[
         float | None, Ge(0), Lt(1), Doc("Negatives must score less than (1 - this) of the positive's score.")
     ]
 
 
-class PretrainOptions(TypedDict, total=False):
+class OptimizerOptions(TypedDict, total=False):
+    """Settings that pre-training and retrieval training share."""
+
+    batch_size: Annotated[Count, Default(32), Doc("Texts per batch.")]
+    gradient_accumulation: Annotated[Count, Default(1), Doc("Batches per step.")]
+    weight_decay: Annotated[float, Ge(0), Default(0.01), Doc("Weight decay of AdamW.")]
+    dropout: Annotated[
+        float | None, Ge(0), Lt(1), Default(0.0), Doc("Share of activations to drop; None: the model's own rates.")
+    ]
+    warmup_share: Annotated[float, Ge(0), Lt(1), Default(0.06), Doc("Share of the steps with a rising learning rate.")]
+    dtype: Annotated[
+        DType, Default("auto"), Doc("Number type of products; auto is bfloat16 where the device has it natively.")
+    ]
+    log_every: Annotated[Count, Default(10), Doc("Steps between lines of the log.")]
+    save_every: Annotated[Count, Default(200), Doc("Steps between checkpoints.")]
+
+
+class PretrainOptions(OptimizerOptions, total=False):
     """Settings of a pre-training, except the number of steps."""
 
-    batch_size: Annotated[Count, Doc("Texts per batch; 32 by default.")]
-    gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
-    learning_rate: Annotated[float, Gt(0), Doc("Largest learning rate, after the warm-up; 3e-4 by default.")]
-    weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW; 0.01 by default.")]
-    dropout: Annotated[float | None, Ge(0), Lt(1), Doc("Share to drop, None: the model's own rates; 0 by default.")]
-    warmup_share: Annotated[
-        float, Ge(0), Lt(1), Doc("Share of the steps with a rising learning rate; 0.06 by default.")
-    ]
-    dtype: Annotated[DType, Doc("Number type of products; auto is bfloat16 where the device has it natively.")]
-    log_every: Annotated[Count, Doc("Steps between lines of the log; 10 by default.")]
-    save_every: Annotated[Count, Doc("Steps between checkpoints; 200 by default.")]
-    max_length: Annotated[int, Ge(8), Doc("Tokens per window, special tokens included; 128 by default.")]
+    learning_rate: Annotated[float, Gt(0), Default(3e-4), Doc("Largest learning rate, after the warm-up.")]
+    max_length: Annotated[int, Ge(8), Default(128), Doc("Tokens per window, special tokens included.")]
     masking: Annotated[
         Masking,
+        Default("uniform"),
         Doc(
-            "Tokens to mask: uniform (default); overlap-aware: new tokens of a transferred model more often; "
+            "Tokens to mask: uniform; overlap-aware: new tokens of a transferred model more often; "
             "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, by their own tokens."
         ),
     ]
     masking_rate: Annotated[
-        float, Gt(0), Le(1), Doc("Share of tokens to mask; default: 0.3, for words and terms 0.15.")
+        float | None, Gt(0), Le(1), Doc("Share of tokens to mask; by default 0.3, for words and terms 0.15.")
     ]
     new_token_weight: Annotated[
         float,
         Gt(0),
-        Doc('With `masking="overlap-aware"`: how often a new token is masked per shared one; 2 by default.'),
+        Default(2.0),
+        Doc('With `masking="overlap-aware"`: how often a new token is masked per shared one.'),
     ]
     teacher: Annotated[
         str | None, Doc("Learn the largest logits of this sparse model of the same terms, without masks.")
@@ -69,24 +78,23 @@ class PretrainOptions(TypedDict, total=False):
         Doc("With a dense `teacher`: number of clusters of its embeddings; learn which a text is in."),
     ]
     labels: Annotated[bool, Doc("Texts are positives of examples; learn each one's query as its class, without masks.")]
-    trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
-    margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]
+    trainable: Annotated[Literal["all", "embeddings", "head"], Default("all"), Doc("Parameters that learn.")]
     train_bias: Annotated[bool, Doc('With `trainable="embeddings"`: train the output bias, too.')]
-    held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
+    margin: Annotated[float, Ge(0), Default(0.0), Doc("Margin subtracted from the label's logit.")]
+    held_out: Annotated[CountOrZero, Default(256), Doc("Windows held out for the report, at most a tenth.")]
     passes: Annotated[
-        Count | None, Doc("Largest number of passes over a text, each with other masks; unlimited by default.")
+        Count | None, Doc("Largest number of passes over a text, each with other masks; by default unlimited.")
     ]
-    schedule: Annotated[Literal["cosine", "linear"], Doc("Decay of the learning rate; cosine by default.")]
+    schedule: Annotated[Literal["cosine", "linear"], Default("cosine"), Doc("Decay of the learning rate.")]
     schedule_steps: Annotated[
         Count | None, Doc("Steps after which the learning rate would be 0, if more than those of the run.")
     ]
-    seed: Annotated[CountOrZero, Doc("Seed of the order of texts, masks, dropout and held-out windows; 0 by default.")]
 
 
 class ExpansionStudy(Inference, total=False):
     """Model inference, stored vectors and random numbers of a study of expansion terms."""
 
-    seed: Annotated[int, Ge(0), Doc("Seed of the random draws; 0 by default.")]
+    seed: Annotated[int, Ge(0), Default(0), Doc("Seed of the random draws.")]
     vectors: Annotated[
         str | PathLike[str] | Sequence[str | PathLike[str]] | None,
         Doc(
@@ -101,16 +109,18 @@ class ExpansionStudy(Inference, total=False):
 class WackinessOptions(ExpansionStudy, total=False):
     """Settings of a measurement of wackiness that Polyakov et al. 2026 leave open, and the bootstrap."""
 
-    k: Annotated[int, Ge(1), Doc("Documents that an input retrieves; 100 by default.")]
-    idf: Annotated[Literal["log", "bm25"], Doc("log (the default) is log(n / df); bm25 is BM25's IDF, never 0.")]
-    special: Annotated[bool, Default(True), Doc("Count special tokens such as [CLS] as expansions, too; the default.")]
+    k: Annotated[int, Ge(1), Default(100), Doc("Documents that an input retrieves.")]
+    idf: Annotated[Literal["log", "bm25"], Default("log"), Doc("log is log(n / df); bm25 is BM25's IDF, never 0.")]
+    special: Annotated[bool, Default(True), Doc("Count special tokens such as [CLS] as expansions, too.")]
     splitter: Annotated[
-        Literal["any", "words", "whitespace"], Doc("Words of a text, for models whose terms are whole words.")
+        Literal["any", "words", "whitespace"],
+        Default("any"),
+        Doc("Words of a text, for models whose terms are whole words."),
     ]
-    bins: Annotated[int, Ge(1), Doc("Points of the curve; 100 by default.")]
+    bins: Annotated[int, Ge(1), Default(100), Doc("Points of the curve.")]
     whole_vocabulary: Annotated[bool, Doc("Divide all terms into the bins, not only the scored ones.")]
     expansions: Annotated[int | None, Ge(1), Doc("Heaviest expansions per input that count; by default all.")]
-    bootstrap: Annotated[int, Ge(0), Doc("Draws of the inputs for the standard deviation; 0 for none, 100 by default.")]
+    bootstrap: Annotated[int, Ge(0), Default(100), Doc("Draws of the inputs for the standard deviation; 0 for none.")]
 
 
 class TuningSources(TypedDict, total=False):
@@ -130,8 +140,18 @@ def _check_bootstrap(options: Mapping[str, object]) -> None:
 
 def _check_sources(options: Mapping[str, object]) -> None:
     if options.get("judgments") is not None and options.get("queries") is None:
-        raise ArgumentError("--judgments needs --queries")
+        raise ArgumentError("`judgments` needs `queries`")
 
 
+def _check_ranks(options: Mapping[str, object]) -> None:
+    rule = cast(NegativeOptions, {**defaults(NegativeOptions), **options})
+    first, last, count = rule["from_rank"], rule["to_rank"], rule["negatives"]
+    if last < first:
+        raise ArgumentError(f"`to_rank` {last} is below `from_rank` {first}")
+    if last - first + 1 < count:
+        raise ArgumentError(f"{count} negatives cannot come from ranks {first} to {last}")
+
+
+RECORD_RULES[NegativeOptions] = _check_ranks
 RECORD_RULES[WackinessOptions] = _check_bootstrap
 RECORD_RULES[TuningSources] = _check_sources

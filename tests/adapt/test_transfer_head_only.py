@@ -16,11 +16,11 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedModel
 
 import vocable as vo
 from tests.by_parts import Moved, calibrate, load_checkpoint, neighbours, pretrain, rescale, save_checkpoint, transfer
+from vocable.adapt.stages import PretrainSettings
 from vocable.cli import main
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import unfuse, without_logits
 from vocable.torch_models.output_vocabulary import NEVER, output_vocabulary, special_columns, special_tokens
-from vocable.training.recipe import PretrainSettings
 from vocable.training.recipe_files import make_recipe
 
 TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others

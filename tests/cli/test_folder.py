@@ -13,8 +13,8 @@ from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.collection import writer
 from vocable.collection.collection import open_index
-from vocable.collection.counts import DocumentCounts
 from vocable.encoding.text_encoder import TextEncoder
+from vocable.engines.folder import FolderStore
 
 
 @pytest.fixture
@@ -42,9 +42,7 @@ def test_a_folder_becomes_an_index_inside_it(
     monkeypatch.chdir(folder)
     command = ["index", model, ".", "-o", "index", "--bm25", "--base-url", "https://x.org"]
     with monkeypatch.context() as patched:
-        patched.setattr(
-            DocumentCounts, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )  # the last commit
+        patched.setattr(FolderStore, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # the last commit
         assert main(command) == 130
         patched.undo()
     with monkeypatch.context() as patched:

@@ -18,9 +18,10 @@ from vocable.encoding.term_scores import ranked, read_scores
 from vocable.encoding.terms import Words, input_terms, terms
 from vocable.encoding.vectors import vocabulary_fingerprint
 from vocable.evaluation.expanders import open_expander
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import expansion_data
 from vocable.wackiness.measure import area_difference, wackiness_of
-from vocable.wackiness.score import WackinessSettings
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 CARD = ["documents", "weight", "examples", "nearest"]
@@ -102,7 +103,7 @@ def test_a_report_of_two_models_and_rm3(
     names = [path.name for path in paths]
     scores = [f"scores-{name}.parquet" for name in (names[0], "my__model", "bm25+rm3")]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
-    settings = WackinessSettings(k=4, bins=10, bootstrap=5, seed=3)
+    settings = check(WackinessOptions, {"k": 4, "bins": 10, "bootstrap": 5, "seed": 3})
     models = [load(path, device="cpu") for path in paths]
     data = [expansion_data(model, queries, documents, 40, name=name) for name, model in zip(names, models, strict=True)]
     data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
@@ -141,7 +142,7 @@ def test_documents_expand_and_do_not_find_themselves(
     assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
     assert found["w_auc"] == pytest.approx(
-        wackiness_of(data, WackinessSettings(k=3, bootstrap=0)).record["w_auc"], abs=1e-6
+        wackiness_of(data, check(WackinessOptions, {"k": 3, "bootstrap": 0})).record["w_auc"], abs=1e-6
     )
     assert found["std"] is None
 
@@ -264,7 +265,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
         data = expansion_data(model, queries, documents, 5, splitter=way)
         found[way] = printed["models"][0]["w_auc"]
         assert found[way] == pytest.approx(
-            wackiness_of(data, WackinessSettings(k=5, bootstrap=0)).record["w_auc"], abs=1e-6
+            wackiness_of(data, check(WackinessOptions, {"k": 5, "bootstrap": 0})).record["w_auc"], abs=1e-6
         )
     assert found["any"] != found["whitespace"]
 

@@ -281,7 +281,7 @@ def test_a_list_is_indexed_in_memory(toy_model: SparseEncoder, documents: list[D
     assert [document.full for document in index.documents(ids) if document is not None] == full
     queries = index.models.queries().encode(QUERIES)
     expected = ExactIndex(encode(toy_model, full, dtype="float32"), ids).search(queries, 40)
-    same(index.search(QUERIES, 40, vectors=queries), expected, 1e-4)
+    same(index.search(QUERIES, 40, vectors=queries, weights="sparse"), expected, 1e-4)
     assert vo.search(index, QUERIES, 3, explain=True)[0].hits[0].explanation is not None
     assert index.built is not None
     assert index.built.texts == len(full)

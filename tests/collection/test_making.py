@@ -23,7 +23,6 @@ from tests.engines import test_stores as stores
 from tests.engines.cluster import serving_http
 from tests.engines.lucene_server import serving
 from vocable.collection.collection import open_index
-from vocable.collection.counts import DocumentCounts
 from vocable.data import Document
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
@@ -190,7 +189,7 @@ def test_an_interrupted_replacement_resumes(
 
     with monkeypatch.context() as patched:
         if moment == "filling":
-            patched.setattr(DocumentCounts, "settle", killed)
+            patched.setattr(engine, "finish", killed)
         else:
             patched.setattr(engine, "take_name" if moment == "swap" else "drop", killed)
         if engine.about.engine == "postgresql" and moment == "removal":
@@ -214,7 +213,7 @@ def test_a_replacement_that_another_call_began_is_left_alone(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(DocumentCounts, "settle", killed)
+        patched.setattr(engine_of(here)[0], "finish", killed)
         with pytest.raises(Killed):
             corpora[1].index(here, replace=True)
     with pytest.raises(ArgumentError):

@@ -151,7 +151,7 @@ def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documen
     exact, lexical = exact_of(collection, there), bm25_of(there)
     vectors = collection.models.queries().encode(QUERIES)
     same(collection.searcher.search_space(vectors, N), exact.search(vectors, N), 1e-4)
-    words = collection.counts.lexicon.query_vectors(QUERIES)
+    words = collection.store.lexicon.query_vectors(QUERIES)
     same(collection.searcher.search_space(words, N, space="bm25"), lexical.search(QUERIES, N))
     fused = weighted(aligned([exact.search(vectors, N), lexical.search(QUERIES, N)]), [1, 1], depth=N)
     same(collection.search(QUERIES, N), fused, 1e-4)
@@ -163,15 +163,15 @@ def test_words_are_weighed_by_the_mean_length_of_all_documents_after_every_chang
     collection = make(documents[:20])
     longer = [one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]]
     collection.add(longer)
-    words = collection.counts.lexicon.query_vectors(QUERIES)
+    words = collection.store.lexicon.query_vectors(QUERIES)
     same(
         collection.searcher.search_space(words, N, space="bm25"), bm25_of([*documents[:20], *longer]).search(QUERIES, N)
     )
     collection.delete([one.id for one in documents[:40]])
-    assert (len(collection), collection.counts.lexicon.query_vectors(QUERIES).nnz) == (0, 0)
+    assert (len(collection), collection.store.lexicon.query_vectors(QUERIES).nnz) == (0, 0)
     assert collection.search(QUERIES, 3).hits(0) == []
     collection.add(documents[40:])
-    words = collection.counts.lexicon.query_vectors(QUERIES)
+    words = collection.store.lexicon.query_vectors(QUERIES)
     same(collection.searcher.search_space(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
 
 
@@ -222,12 +222,12 @@ def test_a_change_that_fails_leaves_the_last_commit(
         with pytest.raises(OSError, match="full"):
             collection.delete([documents[0].id])
     for opened in (collection, open_index(collection.place)):
-        words = opened.counts.lexicon.query_vectors(QUERIES)
+        words = opened.store.lexicon.query_vectors(QUERIES)
         same(opened.searcher.search_space(words, N, space="bm25"), bm25_of(documents[:30]).search(QUERIES, N))
         assert opened.documents([documents[0].id, documents[40].id]) == [documents[0], None]
     assert collection.add(documents[20:]) == Changed(30, 0, 10, 0, 60)
     assert opened.search(QUERIES, N, weights="bm25=1").rows.max() >= 30  # the other handle follows
-    words = opened.counts.lexicon.query_vectors(QUERIES)
+    words = opened.store.lexicon.query_vectors(QUERIES)
     same(opened.searcher.search_space(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
     left = {path.name for path in Path(collection.place).iterdir()}
     assert len(left) <= len(files) + 1  # the files of the failed changes are removed
@@ -327,7 +327,7 @@ def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[
     with pytest.raises(DataError, match="'bad'"):
         collection.writer.add_stream([documents[30], Document("bad", "unheard", fields={"n": float("nan")})])
     assert (len(collection), collection.store.version()) == (30, version)
-    assert collection.counts.lexicon.query_vectors(["unheard"]).nnz == 0
+    assert collection.store.lexicon.query_vectors(["unheard"]).nnz == 0
 
 
 def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], dense: str) -> None:
@@ -344,7 +344,7 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
         np.testing.assert_allclose([hits[key] for key in expected], list(expected.values()), atol=4e-3)  # 8 bits
     spaces = [
         collection.searcher.search_space(collection.models.queries().encode(QUERIES), 100),
-        collection.searcher.search_space(collection.counts.lexicon.query_vectors(QUERIES), 100, space="bm25"),
+        collection.searcher.search_space(collection.store.lexicon.query_vectors(QUERIES), 100, space="bm25"),
         found,
     ]
     same(collection.search(QUERIES, 5), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)

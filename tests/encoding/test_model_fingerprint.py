@@ -25,7 +25,7 @@ from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError, VectorsError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.retrieval import stored_dataset
+from vocable.evaluation.encoded import stored_dataset
 from vocable.torch_models.export import export_model
 
 Change = Callable[[Any], object]

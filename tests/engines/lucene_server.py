@@ -214,9 +214,13 @@ class Engine:
     def counts(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         """The number of documents, and of those that match each of the filters of an aggregation."""
         assert body["track_total_hits"] is True
-        there = self.there(name).values()
+        scope = {"bool": {"filter": [body["query"]] if "query" in body else []}}
+        there = [one for one in self.there(name).values() if self.score(scope, one) is not None]
         filters = body.get("aggs", {"terms": {"filters": {"filters": {}}}})["terms"]["filters"]["filters"]
-        buckets = {label: {"doc_count": self.matching(name, query)} for label, query in filters.items()}
+        buckets = {
+            label: {"doc_count": sum(self.score(query, one) is not None for one in there)}
+            for label, query in filters.items()
+        }
         found = {"aggregations": {"terms": {"buckets": buckets}}} if "aggs" in body else {}
         return {"hits": {"total": {"value": len(there), "relation": "eq"}, "hits": []}, **found}
 

@@ -55,7 +55,13 @@ class QdrantEngine:
             ("POST", "points/query/batch"): lambda: local.query_batch_points(
                 name, QueryRequestBatch.model_validate(body).searches
             ),
-            ("POST", "facet"): lambda: local.facet(name, body["key"], limit=body["limit"], exact=body["exact"]),
+            ("POST", "facet"): lambda: local.facet(
+                name,
+                body["key"],
+                facet_filter=models.Filter.model_validate(body.get("filter") or {}),
+                limit=body["limit"],
+                exact=body["exact"],
+            ),
             ("POST", "points/count"): lambda: local.count(name, **given(models.CountRequest, body)),
         }
         return answers[method, action]()

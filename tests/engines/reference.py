@@ -15,6 +15,7 @@ from vocable.indexes.bm25 import BM25Index
 from vocable.indexes.dense_index import DenseIndex, rounded
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.ranking import Ranking
+from vocable.language.words import stemmed
 
 V, D = 30, 4
 SPACES = {"sparse": V, "dense": D}
@@ -92,6 +93,30 @@ class LiveDocuments:
                 assert hits(store.search(queries["dense"], k, space="dense", filter=filter)) == hits(expected)
             if filter is not None:
                 assert store.count(filter) == np.count_nonzero(allowed)
+                self.check_idf(store, texts, filter)
+
+    def check_idf(self, store: SegmentedStore, texts: Sequence[str], idf_filter: Filter) -> None:
+        """Compare counts, and scores of BM25 by the IDF of the documents that pass a filter, with sums word by word."""
+        passing = np.array([matches(idf_filter, document.fields) for document in self.documents], bool)
+        n, sparse = int(np.count_nonzero(passing)), self.sparse().toarray()
+        counts, documents = store.count_terms(np.arange(V), filter=idf_filter)
+        assert (counts.tolist(), documents) == ((sparse[passing] > 0).sum(axis=0).tolist(), n)
+        if n == 0:
+            return
+        words = stemmed([document.weighed(2) for document in self.documents], "english")
+        lengths = np.array([len(stems) for stems in words])
+        norms = 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
+        ranking = store.search(store.query_vectors(texts, idf_filter=idf_filter), len(words), space="bm25")
+        for number, asked in enumerate(stemmed(texts, "english")):
+            scores = np.zeros(len(words))
+            for word in asked:
+                frequencies = np.array([stems.count(word) for stems in words])
+                df = np.count_nonzero(frequencies[passing])
+                scores += np.log(1 + (n - df + 0.5) / (df + 0.5)) * frequencies / (frequencies + norms)
+            wanted = {name: score for name, score in zip(self.ids, scores.tolist(), strict=True) if score > 0}
+            found = dict(ranking.hits(number))
+            assert found.keys() == wanted.keys()
+            np.testing.assert_allclose([found[name] for name in wanted], [*wanted.values()], rtol=2e-6)
 
     def check_content(self, store: SegmentedStore) -> None:
         """Compare documents, vectors, and counts of terms and words."""
@@ -102,9 +127,8 @@ class LiveDocuments:
         numbers, units = rounded(self.dense())
         np.testing.assert_array_equal(store.vectors(self.ids, "dense"), numbers * units[:, None])
         frequencies = np.count_nonzero(sparse, axis=0)
-        np.testing.assert_array_equal(store.document_frequencies(), frequencies)
+        np.testing.assert_array_equal(store.count_terms(np.arange(V))[0], frequencies)
         terms = np.array([7, 0, V - 1, 7])
-        assert store.count_here(terms).tolist() == frequencies[terms].tolist()
         counts, documents = store.count_terms(terms)
         assert (counts.tolist(), documents) == (frequencies[terms].tolist(), len(self.rows))
         words = BM25Index([document.weighed(2) for document in self.documents], self.ids)

@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_store_in_memory_has_no_place_and_keeps_nothing() -> None:
     store, _ = make_store()
-    assert (store.place, store.about.durable, store.about.in_folder) == (IN_MEMORY, False, True)
+    assert (store.place, store.about.durable, store.about.words_first) == (IN_MEMORY, False, True)
     assert store.nbytes > 0
     store.drop()
     assert len(store) == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -18,7 +18,7 @@ from tests.engines.reference import SETTINGS, SPACES, LiveDocuments, fill, hits,
 from tests.engines.reference import make_vectors as vectors_of
 from vocable.data import Document
 from vocable.engines import segmented
-from vocable.engines.filters import parse_filter
+from vocable.engines.filters import Comparison, Every, Filter, Not, Some, parse_filter
 from vocable.engines.folder import FolderStore
 from vocable.engines.memory import MemoryStore
 from vocable.engines.segmented import SegmentedStore
@@ -101,6 +101,35 @@ def test_a_store_in_memory_answers_as_one_index(make: Make) -> None:
     live.check(store, make_queries(7), FILTERS)
     store.optimize()
     live.check(store, make_queries(8), FILTERS)
+
+
+comparisons = st.one_of(
+    st.builds(Comparison, st.just("lang"), st.just("="), st.sampled_from(["de", "en", "fr"])),
+    st.builds(Comparison, st.just("year"), st.sampled_from(["=", "<", ">="]), st.integers(1999, 2005)),
+)
+some_filters = st.recursive(
+    comparisons,
+    lambda parts: st.one_of(
+        st.builds(Not, parts),
+        st.builds(lambda some: Every(tuple(some)), st.lists(parts, min_size=1, max_size=2)),
+        st.builds(lambda some: Some(tuple(some)), st.lists(parts, min_size=1, max_size=2)),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+@given(st.lists(some_filters, min_size=1, max_size=4), st.integers(0, 1000))
+def test_idf_is_that_of_the_documents_that_pass_a_filter(make: Make, filters: list[Filter], seed: int) -> None:
+    store, live = make(), LiveDocuments()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(segmented, "RATIO", 0)
+        for number in range(3):
+            fill(store, live, NAMES[4 * number : 4 * number + 5], seed + number)
+        store.delete(NAMES[3:5])
+        live.delete(NAMES[3:5])
+    for filter in filters:
+        live.check_idf(store, make_queries(seed)["texts"], filter)
 
 
 def test_equal_scores_are_in_the_order_of_the_ids_over_all_segments(

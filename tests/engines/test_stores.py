@@ -23,6 +23,7 @@ from vocable.data import Document
 from vocable.engines.addresses import server_of
 from vocable.engines.base import Store
 from vocable.engines.filters import Comparison, Every, Filter, Not, Some, matches, parse_filter
+from vocable.engines.kept_counts import KeptCounts
 from vocable.engines.memory import MemoryStore
 from vocable.engines.protocols import About, engine_of, engines
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
@@ -216,7 +217,7 @@ def expected(
     weights = documents if dense else documents.toarray()
     if store.about.precision == "9 bits" and not dense:
         weights = ((weights.view(np.int32) >> 15) << 15).view(np.float32)
-    if dense and store.about.in_folder:
+    if dense and store.about.words_first:
         (numbers, units), (query_numbers, scales) = rounded(weights), rounded(queries)
         products = query_numbers.astype(np.int64) @ numbers.astype(np.int64).T
         scores = products.astype(np.float32) * units * scales[:, None]
@@ -229,7 +230,7 @@ def expected(
 
 def stored_dense(store: Store, vectors: np.ndarray) -> np.ndarray:
     """The dense vectors as the engine stores them: in 8 bits in a folder."""
-    if not store.about.in_folder:
+    if not store.about.words_first:
         return vectors
     numbers, units = rounded(vectors)
     return numbers * units[:, None]
@@ -365,7 +366,7 @@ def test_documents_are_counted_by_term_after_every_change(
     place: Callable[[], str], changes: list[tuple[str, list[int]]]
 ) -> None:
     engine, address = engine_of(place())
-    spaces = {"sparse": V} if engine.about.in_folder else {"sparse": V, "bm25": 0}  # a folder counts words itself
+    spaces = {"sparse": V} if engine.about.words_first else {"sparse": V, "bm25": 0}  # a folder counts words itself
     store, kept, columns = (
         engine.create(address, spaces, {}),
         dict[str, tuple[int, int, int]](),
@@ -385,7 +386,7 @@ def test_documents_are_counted_by_term_after_every_change(
             for space, end in zip(spaces, (1, -1), strict=False):
                 rows_kept = [vectors(size + 1, seed=seed)[1:][::end][[row]] for seed, row, size in kept.values()]
                 wanted = sum((np.bincount(row.indices, minlength=V) for row in rows_kept), np.zeros(V, dtype=int))
-                store._counted_version, store._read = None, {}  # nothing is kept from the last look
+                store._kept_counts, store._read = KeptCounts(), {}  # nothing is kept from the last look
                 counts, documents = store.count_terms(columns, space)
                 assert (counts.tolist(), documents) == (wanted[columns].tolist(), len(kept))
     finally:
@@ -396,7 +397,7 @@ def test_documents_are_counted_by_term_after_every_change(
 def test_a_space_without_a_number_of_columns(place: Callable[[], str]) -> None:
     """Of words that get their numbers as they come."""
     engine, address = engine_of(place())
-    if engine.about.in_folder:
+    if engine.about.words_first:
         pytest.skip("counts words itself")
     store = engine.create(address, {"sparse": V, "bm25": 0}, {})
     try:
@@ -428,7 +429,7 @@ def test_a_store_is_opened_again(make: Make) -> None:
     assert len(opened) == N + 1
     with pytest.raises(ArgumentError):
         type(store).create(store.address, {"sparse": V}, {})
-    if not opened.about.in_folder:  # as an older version left it
+    if not opened.about.words_first:  # as an older version left it
         opened._write_record({name: value for name, value in opened._record().items() if name != "format"})
         with pytest.raises(VectorsError, match="another version"):
             type(store).open(store.address)
@@ -457,12 +458,12 @@ def test_a_vector_of_a_thousand_terms(make: Make) -> None:
 
 def test_what_cannot_be_stored_is_refused_before_anything_is(make: Make) -> None:
     store = make([])
-    if not store.about.in_folder:  # which stores documents with their words alone
+    if not store.about.words_first:  # which stores documents with their words alone
         with pytest.raises(ArgumentError):
             store.upsert(DOCUMENTS, {})
     with pytest.raises(ArgumentError):
         store.upsert(DOCUMENTS, {"sparse": vectors(3)})
-    for by_space in [{"sparse": vectors(2)}, *([{}] if store.about.in_folder else [])]:
+    for by_space in [{"sparse": vectors(2)}, *([{}] if store.about.words_first else [])]:
         for wrong in ({"x": float("nan")}, {"x": {1, 2}}):
             with pytest.raises(DataError, match="'bad'"):
                 store.upsert([DOCUMENTS[0], Document("bad", "x", "", wrong)], by_space)
@@ -513,6 +514,22 @@ def test_a_filter_lets_through_what_matches(shared: Store, filter: Filter) -> No
     assert shared.count(filter) == sum(matches(filter, document.fields) for document in DOCUMENTS)
 
 
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+@example(Not(Comparison("year", ">", 2020)), [0, 7])
+@given(some_filters, st.lists(st.integers(0, V - 1), max_size=8))
+def test_terms_are_counted_among_the_documents_that_pass_a_filter(
+    shared: Any, filter: Filter, columns: list[int]
+) -> None:
+    shared._kept_counts, terms = KeptCounts(), np.array(columns, np.int64)  # nothing is kept from the last look
+    kept = [row for row, document in enumerate(DOCUMENTS) if matches(filter, document.fields)]
+    wanted = (vectors(N).toarray()[kept] > 0).sum(axis=0)[terms]
+    counts, documents = shared.count_terms(terms, filter=filter)
+    assert (counts.tolist(), documents) == (wanted.tolist(), len(kept))
+    idf = np.log(1 + (len(kept) - wanted + 0.5) / (wanted + 0.5)) if kept else np.ones(len(terms))
+    np.testing.assert_allclose(shared.idf(terms, filter=filter), idf, rtol=1e-6)
+
+
 def test_a_filter_of_many_parts(shared: Store) -> None:
     filter = Some(tuple(Comparison("year", "=", year) for year in range(1900, 2021)))
     assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == sorted([NAMES[1], NAMES[3]])
@@ -552,7 +569,7 @@ def test_limits_are_checked_before_anything_is_written(place: Callable[[], str])
             with pytest.raises(ArgumentError, match=f"20,000 .*{store.about.max_terms:,}"):
                 store.search(csr_array(np.ones((1, 20_000), np.float32)))
         query, large = csr_array(np.eye(1, 20_000, dtype=np.float32)), Comparison("n", ">", 2**53)
-        if engine.about.in_folder:  # numbers of any size are compared as Python does
+        if engine.about.words_first:  # numbers of any size are compared as Python does
             assert hits(store, query, filter=large) == [[("good", 1.0)]]
         else:
             with pytest.raises(ArgumentError):

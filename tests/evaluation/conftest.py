@@ -1,4 +1,4 @@
-"""Toy models that write words: random, and made offline in code."""
+"""A toy dataset, and toy models that write words: random, and made offline in code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from vocable.data import Document, Qrel, Query
+from vocable.evaluation.dataset import Dataset
 
 POSITIONS = 160  # of the causal one; the other has no end of them
 UNHEARD_OF = ["zeppelin", "quokka", "marzipan", "gazebo"]  # words that no toy text has
@@ -25,6 +28,13 @@ def _tokenizer(texts: list[str], *, ends: bool) -> PreTrainedTokenizerFast:
     if ends:
         tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[(END, 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+@pytest.fixture
+def dataset(toy_texts: list[str]) -> Dataset:
+    documents = [Document(f"d{i}", text, title="A title") for i, text in enumerate(toy_texts[:12])]
+    queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[12:15])]
+    return Dataset("toy", documents, queries, [Qrel("q0", "d0", 1), Qrel("q2", "d5", 1)])
 
 
 @pytest.fixture(scope="session")

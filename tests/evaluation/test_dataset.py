@@ -20,8 +20,8 @@ from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.evaluate import evaluate
+from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import evaluate_system
 from vocable.indexes.exact_index import ExactIndex
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "AP@100": "map_cut_100", "R@5": "recall_5", "P@5": "P_5", "RR": "recip_rank"}

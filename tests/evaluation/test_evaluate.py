@@ -14,18 +14,20 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.data.test_topics import SGML
-from tests.evaluation.test_retrieval import dataset as dataset
+from tests.evaluation.rankings import sparse_ranking
 from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query, ScoredDoc, read_judgments, read_queries, read_run
 from vocable.encoding.models import encoding_model
 from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.evaluation import retrieval
+from vocable.evaluation import retrievers
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.expanders import lexical_search
+from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically, unexpanded
+from vocable.evaluation.retrievers import lexical_index, unexpanded
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -34,8 +36,8 @@ MEASURES = ["nDCG@10", "R@3"]
 def test_models_runs_and_baselines_stand_side_by_side(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path
 ) -> None:
-    found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
-    found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
+    encoded = encode_dataset(toy_model, dataset, dtype="float32")
+    sparse_ranking(encoded).write_trec(tmp_path / "toy.run", encoded.query_ids)
     compared = vo.evaluate(
         {"model": toy_model, "run": tmp_path / "toy.run", "feedback": "bm25+rm3"},
         dataset,
@@ -54,7 +56,7 @@ def test_models_runs_and_baselines_stand_side_by_side(
     for place, make in ((4, lexical_search("bm25+rm3")), (6, unexpanded)):
         cost = compared[place].cost
         assert cost is not None
-        assert cost.flops == retrieve_lexically(dataset, make=make).cost.flops
+        assert cost.flops == lexical_index(dataset, make=make).cost.flops
     again = vo.compare([tmp_path / "results.json"])
     assert [one.values for one in again.evaluations] == [one.values for one in compared.evaluations]
     assert len((tmp_path / "values.tsv").read_text().splitlines()) == 1 + 7 * 2 * 2
@@ -123,13 +125,13 @@ def test_answers_are_timed_as_often_as_asked(
     toy_model: SparseEncoder, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[int] = []
-    original = retrieval.answer_times
+    original = retrievers.answer_times
 
     def counted(*arguments: Any, answers: int) -> Any:
         timed.append(answers)
         return original(*arguments, answers=answers)
 
-    monkeypatch.setattr(retrieval, "answer_times", counted)
+    monkeypatch.setattr(retrievers, "answer_times", counted)
     systems = {"model": toy_model, "feedback": "bm25+rm3"}
     for time_queries, expected in ((None, [200, 200, 20]), (7, [7, 7, 7]), (0, [])):
         options = {} if time_queries is None else {"time_queries": time_queries}
@@ -154,21 +156,19 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     index(toy_model, documents, tmp_path / "my-index", bm25=True, dtype="float32")
     collection = vo.open_index(tmp_path / "my-index")
     collection.models.loaded = encoding_model(toy_model)
-    retrieve(encode_dataset(toy_model, dataset, dtype="float32")).ranking.write_trec(
-        tmp_path / "toy.run", [query.id for query in queries]
-    )
+    encoded = encode_dataset(toy_model, dataset, dtype="float32")
+    sparse_ranking(encoded).write_trec(tmp_path / "toy.run", encoded.query_ids)
     how: dict[str, Any] = {"hybrid": True, "dtype": "float32", "time_queries": 0}
     of_model = vo.evaluate({"toy": toy_model, "run": tmp_path / "toy.run"}, dataset, measures, **how)
     of_index = vo.evaluate(collection, dataset, measures, hybrid=True, folds=3)
     by_name = {one.name: one.per_query for one in [*of_model.evaluations, *of_index.evaluations]}
     ids, texts = [query.id for query in queries], [query.text for query in queries]
     for measure, k in (("nDCG@3", 3), ("R@20", 20), ("AP", 40)):
-        run = collection.search(texts, k, hybrid=True).to_run(ids)
+        run = collection.search(texts, k).to_run(ids)
         expected = evaluate_run("search", run, dataset, [measure]).per_query[measure]
-        for name in ("toy + BM25", "run + BM25", "sparse=1,bm25=1"):
+        for name in ("toy + BM25", "run + BM25", "search (sparse=1,bm25=1)"):
             assert by_name[name][measure] == expected, (name, measure)
-        alone = vo.evaluate(collection, dataset, [measure], hybrid=True)
-        assert {one.name: one.per_query for one in alone.evaluations}["sparse=1,bm25=1"][measure] == expected
+        assert vo.evaluate(collection, dataset, [measure])[0].per_query[measure] == expected
 
 
 FOLDER = os.environ.get("VOCABLE_TREC_EVAL")

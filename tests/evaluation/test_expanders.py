@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers.utils import logging as transformers_logging
 
 from tests.evaluation.conftest import POSITIONS, UNHEARD_OF
+from tests.evaluation.rankings import index_ranking
 from vocable.cli import main
 from vocable.data import Document, Qrel, Query
 from vocable.data.records import Example
@@ -36,7 +37,7 @@ from vocable.evaluation.expanders import (
     open_expander,
     prompt,
 )
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.retrievers import lexical_index
 from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.wackiness.expansions import expansion_data
 from vocable.wackiness.score import wackiness
@@ -142,9 +143,9 @@ def test_expanders_are_searched_as_systems(causal: Path, seq2seq: Path, toy_text
         expander = open_expander(name, texts, role)
         weights = expander.expand(asked) if role == "query" else expander.index.query_vectors(asked)
         scores = weights[:, : len(expander.index.vocabulary)] @ expander.index.get().T
-        found = retrieve_lexically(dataset, k=6, make=lexical_search(name))
+        ranking = index_ranking(lexical_index(dataset, make=lexical_search(name)), dataset, k=6)
         for row, query in enumerate(scores.toarray()):
-            hits = dict(found.ranking.hits(row))
+            hits = dict(ranking.hits(row))
             assert hits == pytest.approx({ids[i]: query[i] for i in np.flatnonzero(query)}, rel=1e-5)
         [one] = evaluate([name], dataset, ["nDCG@10"]).evaluations
         assert one.name == f"{name.partition(':')[0]}:{Path(name).name}"

@@ -8,6 +8,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.errors import ArgumentError
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import Encoded
 from vocable.evaluation.grid import (
     GridPoint,
     SearchGrid,
@@ -19,7 +20,6 @@ from vocable.evaluation.grid import (
     swept,
 )
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrieval import Encoded
 
 RNG = np.random.default_rng(0)
 N, Q, V = 60, 7, 30

@@ -10,13 +10,16 @@ import pytest
 from ir_measures import ScoredDoc
 from sentence_transformers import SparseEncoder
 
+from tests.evaluation.rankings import sparse_ranking
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.encoded import encode_dataset
+from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import JudgedMeasures, evaluate_run, notes, parse_measures, quality_table
-from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
+from vocable.evaluation.retrievers import sparse_index
 from vocable.evaluation.significance import compare
 from vocable.indexes.bm25 import BM25Index
 from vocable.indexes.fusion import reciprocal_rank
@@ -175,13 +178,14 @@ def test_a_measure_that_fails_on_the_data_is_named() -> None:
 
 
 def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> None:
-    found = retrieve(encode_dataset(toy_model, DATASET, dtype="float32"), k=3)
+    encoded = encode_dataset(toy_model, DATASET, dtype="float32")
+    found, ranking = sparse_index(encoded), sparse_ranking(encoded, k=3)
     queries = encode(toy_model, [QUERIES[row].text for row in (0, 1, 3)], role="query", dtype="float32")
     documents = encode(toy_model, [document.full for document in DOCUMENTS], dtype="float32")
     scores = (queries @ documents.T).toarray()
-    assert found.query_ids == ["q1", "q2", "q4"]
-    np.testing.assert_array_equal(found.ranking.rows, np.argsort(-scores, axis=1)[:, :3])
-    np.testing.assert_allclose(found.ranking.scores, -np.sort(-scores, axis=1)[:, :3], rtol=1e-5)
+    assert encoded.query_ids == ["q1", "q2", "q4"]
+    np.testing.assert_array_equal(ranking.rows, np.argsort(-scores, axis=1)[:, :3])
+    np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1)[:, :3], rtol=1e-5)
     assert found.cost.query_terms == active_terms(queries)
     assert found.cost.document_terms == active_terms(documents)
     assert found.cost.flops == flops(queries, documents)
@@ -191,13 +195,12 @@ def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> 
     assert found.cost.documents_per_second > 0
     assert found.cost.search_p50_ms is None
     assert found.cost.answer_p50_ms is None
-    answered = retrieve(encode_dataset(toy_model, DATASET, dtype="float32"), k=3, time_queries=20)
+    answered = sparse_index(encoded, time_queries=20)
     assert 0 < answered.cost.search_p50_ms <= answered.cost.search_p95_ms
     assert answered.cost.search_p50_ms < answered.cost.answer_p50_ms <= answered.cost.answer_p95_ms
-    np.testing.assert_array_equal(answered.ranking.rows, found.ranking.rows)
 
     evaluation = evaluate_system(toy_model, DATASET, ["nDCG@3", "R@3"], k=3, dtype="float32")
-    again = evaluate_run("run", found.to_run(), DATASET, ["nDCG@3", "R@3"])
+    again = evaluate_run("run", ranking.to_run(encoded.query_ids), DATASET, ["nDCG@3", "R@3"])
     assert evaluation.per_query == again.per_query
     assert evaluation.cost.flops == found.cost.flops
     assert evaluation.name == Path(toy_model[0].auto_model.name_or_path).name
@@ -211,7 +214,7 @@ def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder
     bm25 = evaluate_run("BM25", lexical.to_run(query_ids), dataset, ["RR@10"])
     assert bm25.per_query["RR@10"] == {"q1": 1, "q2": 1, "q4": 0}
     assert bm25.cost is None
-    hybrid = reciprocal_rank([lexical, retrieve(encode_dataset(toy_model, dataset), k=3).ranking])
+    hybrid = reciprocal_rank([lexical, sparse_ranking(encode_dataset(toy_model, dataset), k=3)])
     result = evaluate_run("hybrid", hybrid.to_run(query_ids), dataset, ["R@10"])
     assert result.per_query["R@10"]["q1"] == 1
 

@@ -11,12 +11,12 @@ import pytest
 from sentence_transformers import CrossEncoder, SparseEncoder
 
 import vocable as vo
-from tests.evaluation.test_retrieval import dataset as dataset
+from tests.evaluation.rankings import sparse_ranking
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import timed_rows
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import encode_dataset, retrieve
 from vocable.indexes.ranking import ranking_of
 
 MEASURES = ["nDCG@3", "R@3"]
@@ -25,14 +25,15 @@ DEPTH = 5
 
 def expected(cross: str, dataset: Dataset, toy_model: SparseEncoder) -> dict[str, dict[str, float]]:
     """The figures of a reranking by `predict` itself."""
-    found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
+    encoded = encode_dataset(toy_model, dataset, dtype="float32")
+    ranking = sparse_ranking(encoded)
     model, texts = CrossEncoder(cross, device="cpu"), {one.id: one.full for one in dataset.documents}
     hits = []
     for number, query in enumerate(dataset.judged().queries):
-        first = [name for name, _ in found.ranking.hits(number)][:DEPTH]
+        first = [name for name, _ in ranking.hits(number)][:DEPTH]
         scores = 10 + model.predict([(query.text, texts[name]) for name in first])  # above 0, as hits are
         hits.append(list(zip(first, scores.tolist(), strict=True)))
-    run = ranking_of(hits, DEPTH).to_run(found.query_ids)
+    run = ranking_of(hits, DEPTH).to_run(encoded.query_ids)
     return dict(evaluate_run("by hand", run, dataset, MEASURES).per_query)  # type: ignore[arg-type]
 
 
@@ -41,11 +42,12 @@ def test_evaluate_has_a_row_for_each_reranking(
     toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_path: Path
 ) -> None:
     index = vo.index(toy_model, dataset.documents, tmp_path / "index", bm25=True, dtype="float32")
-    found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
-    found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
+    encoded = encode_dataset(toy_model, dataset, dtype="float32")
+    sparse_ranking(encoded).write_trec(tmp_path / "toy.run", encoded.query_ids)
     systems = {"model": toy_model, "run": tmp_path / "toy.run"}
     options: Any = {"rerank": cross, "rerank_depth": DEPTH}
-    compared = vo.evaluate({**systems, "index": index}, dataset, MEASURES, dtype="float32", **options)
+    systems_and_index: Any = {**systems, "index": index}
+    compared = vo.evaluate(systems_and_index, dataset, MEASURES, dtype="float32", weights="sparse", **options)
     values = {one.name: one for one in compared.evaluations}
     by_hand = expected(cross, dataset, toy_model)
     for name in ("model reranked", "run reranked", "index: sparse reranked"):
@@ -56,12 +58,14 @@ def test_evaluate_has_a_row_for_each_reranking(
         assert cost.answer_p50_ms is None
     assert "rerank" in str(compared)
     assert len(compared.p_values) == len(values) - 1
-    both = vo.evaluate(index, dataset, MEASURES, hybrid=True, **options)
-    [name] = [one.name for one in both.evaluations if "reranked" in one.name]
-    assert name == "sparse=1,bm25=1 reranked"
+    both = vo.evaluate(index, dataset, MEASURES, **options)
+    assert [one.name for one in both.evaluations[:2]] == [
+        "search (sparse=1,bm25=1)",
+        "search (sparse=1,bm25=1) reranked",
+    ]
     texts, ids = [query.text for query in dataset.judged().queries], [query.id for query in dataset.judged().queries]
-    run = index.search(texts, 3, hybrid=True, **options).to_run(ids)
-    assert both.evaluations[-1].per_query == evaluate_run("search", run, dataset, MEASURES).per_query
+    run = index.search(texts, 3, **options).to_run(ids)
+    assert both[1].per_query == evaluate_run("search", run, dataset, MEASURES).per_query
 
 
 @pytest.mark.usefixtures("few_answers")

@@ -10,7 +10,6 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.core.storage import read_record
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
@@ -18,8 +17,8 @@ from vocable.encoding.vectors import PROGRESS
 from vocable.errors import ArgumentError
 from vocable.evaluation import select as module
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.frontier import ModelSelection
-from vocable.evaluation.retrieval import encode_dataset
 
 MEASURES = ["nDCG@10", "R@3"]
 GRID = ["document_max_terms=0,4 query_max_terms=0,2"]
@@ -86,7 +85,7 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
             measured(model, dataset, output=output)
     assert not output.exists()
     with monkeypatch.context() as patched:
-        patched.setattr("vocable.evaluation.retrieval.encode_stream", _only_read)
+        patched.setattr("vocable.evaluation.encoded.encode_stream", _only_read)
         first = measured(model, dataset, output=output, max_p95="1000s")
     assert sorted(path.name for path in output.iterdir()) == [
         "frontier.png", "frontier.svg", "results.json", "settings.json", "terms.png", "terms.svg", "vectors",

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vocable import options
 from vocable.cli import main
 from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.testsets import (
     DrawnTestset,
-    DrawSettings,
     QueryLog,
     cluster,
     draw_testset,
@@ -24,6 +24,7 @@ from vocable.evaluation.testsets import (
     words,
     write_beir,
 )
+from vocable.options import check
 
 THEMES = ["fox owl wolf bear", "list tuple dict set", "rain snow hail fog"]
 
@@ -43,10 +44,10 @@ def make_log(seed: int, scored: bool = False, queries: int = 90) -> QueryLog:
     return read_log(examples)
 
 
-def check(selection: DrawnTestset, drawn: DrawSettings, groups: np.ndarray) -> None:
+def check_all(selection: DrawnTestset, drawn: options.TestsetOptions, groups: np.ndarray) -> None:
     """Every promise of the module, by its definition, over all pairs of query and document."""
     log = selection.log
-    assert len({one.query for one in selection.queries}) == len(selection.queries) <= drawn.queries
+    assert len({one.query for one in selection.queries}) == len(selection.queries) <= drawn["queries"]
     count = len(log.documents)
     owned = [{int(groups[q]) for q, answers in enumerate(log.answers) if d in answers} for d in range(count)]
     answering = {d for one in selection.queries for d in log.answers[one.query]}
@@ -54,16 +55,16 @@ def check(selection: DrawnTestset, drawn: DrawSettings, groups: np.ndarray) -> N
         asked, answers = words(log.queries[one.query]), log.answers[one.query]
         share = [len(asked & words(text)) / len(asked) for text in log.documents]
         ranked = sorted(answers, key=lambda d: (-answers[d], d))
-        if drawn.difficulty == "plain":
+        if drawn["difficulty"] == "plain":
             assert (list(one.positives), one.negatives, one.level) == (ranked, (), None)
             continue
-        assert list(one.positives) == ranked[: drawn.positives]
+        assert list(one.positives) == ranked[: drawn["positives"]]
         eligible = [
             d
             for d in range(len(share))
-            if share[d] >= drawn.min_overlap - 1e-9 and int(groups[one.query]) not in owned[d]
+            if share[d] >= drawn["min_overlap"] - 1e-9 and int(groups[one.query]) not in owned[d]
         ]
-        assert list(one.negatives) == sorted(eligible, key=lambda d: (-share[d], d))[: drawn.negatives]
+        assert list(one.negatives) == sorted(eligible, key=lambda d: (-share[d], d))[: drawn["negatives"]]
         assert one.negatives
         best = max(share[d] for d in answers)
         assert one.level == ("low" if best < 1 / 3 - 1e-9 else "middle" if best < 2 / 3 - 1e-9 else "high")
@@ -80,7 +81,7 @@ def test_a_made_collection_has_the_described_queries_and_distractors(
     drawing: dict[str, Any] = {"queries": 30, "clusters": 4, "difficulty": difficulty, "positives": 2}
     drawing |= {"negatives": 4, "distractors": distractors}
     selection = draw_testset(log, **drawing, seed=seed)
-    check(selection, DrawSettings(**drawing), cluster(text_embeddings(log.queries), 4, seed))
+    check_all(selection, check(options.TestsetOptions, drawing), cluster(text_embeddings(log.queries), 4, seed))
     assert bool(selection.distractors) <= bool(distractors)
     assert draw_testset(log, **drawing, seed=seed) == selection
 

@@ -174,9 +174,9 @@ def test_texts_are_explained_with_the_score_that_a_search_gives(toy_model: Spars
 
 
 def test_text_terms_are_the_word_pieces_also_beyond_the_models_length(toy_model: SparseEncoder) -> None:
-    assert text_terms(toy_model, "The old fox") == set(toy_model[0].tokenizer.tokenize("the old fox"))
+    assert text_terms(toy_model, ["The old fox"]) == [set(toy_model[0].tokenizer.tokenize("the old fox"))]
     late = "fox " * 100 + "compiler"
-    assert text_terms(toy_model, late) >= set(toy_model[0].tokenizer.tokenize("compiler"))
+    assert text_terms(toy_model, [late])[0] >= set(toy_model[0].tokenizer.tokenize("compiler"))
 
 
 def test_expansion_of_a_text_is_its_vector(toy_model: SparseEncoder) -> None:
@@ -184,7 +184,7 @@ def test_expansion_of_a_text_is_its_vector(toy_model: SparseEncoder) -> None:
     found = expand_text(toy_model, DOCUMENT, k=5)
     assert found.active == np.count_nonzero(vector)
     assert [term.weight for term in found.terms] == np.sort(vector)[::-1][:5].tolist()
-    in_text = text_terms(toy_model, DOCUMENT)
+    [in_text] = text_terms(toy_model, [DOCUMENT])
     assert all(vector[names.index(t.term)] == t.weight and t.in_text == (t.term in in_text) for t in found.terms)
 
 
@@ -217,5 +217,5 @@ def test_terms_of_the_text_stand_apart_from_expansions() -> None:
 def test_names_of_terms_are_made_once_for_a_text(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     made, calls = torch_model.output_terms, list[object]()
     monkeypatch.setattr(torch_model, "output_terms", lambda *of: calls.append(of) or made(*of))
-    assert len(text_terms(toy_model, "A librarian carefully measures a vocabulary")) > 1
+    assert len(text_terms(toy_model, ["A librarian carefully measures a vocabulary"])[0]) > 1
     assert len(calls) == 1

@@ -12,15 +12,14 @@ from sentence_transformers.sparse_encoder.losses import FlopsLoss, SparseMultipl
 
 from vocable.errors import ArgumentError
 from vocable.objectives.regularizers import (
-    Overlap,
     df_weights,
     differing_terms,
     flops,
     joint_flops,
     l1,
     overlap_distance,
-    ramp,
 )
+from vocable.objectives.settings import Overlap, ramp
 
 
 def reference(vectors, threshold, term_weights):

@@ -83,13 +83,16 @@ def test_dense_embeddings_are_refused_with_the_reason(client: Client) -> None:
         {"offset": 3, "min_score": 0.5},
     ],
 )
-@pytest.mark.parametrize("filter", [None, "lang=de and n>=10"])
+@pytest.mark.parametrize(
+    ("filter", "idf_filter"),
+    [(None, None), ("lang=de and n>=10", None), ("lang=de and n>=10", "n<20"), (None, "lang=de")],
+)
 def test_a_search_finds_what_the_function_finds(
-    client: Client, collection: Collection, fused: dict[str, Any], filter: str | None
+    client: Client, collection: Collection, fused: dict[str, Any], filter: str | None, idf_filter: str | None
 ) -> None:
-    body = {"k": 5, **fused, "filter": filter, "explain": True}
+    body = {"k": 5, **fused, "filter": filter, "idf_filter": idf_filter, "explain": True}
     answers = client.together([("POST", "/search", {"json": body | {"query": text}}) for text in TEXTS])
-    expected = search(collection, TEXTS, 5, **fused, filter=filter, explain=True)
+    expected = search(collection, TEXTS, 5, **fused, filter=filter, idf_filter=idf_filter, explain=True)
     for answer, wanted in zip(answers, expected.to_json(), strict=True):
         assert answer.status_code == 200
         same_hits(answer.json()["hits"], wanted["hits"])

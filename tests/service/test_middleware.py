@@ -6,17 +6,16 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from typing_extensions import Doc
 
 from tests.conftest import copy_store
 from tests.service.conftest import Client
 from vocable.collection.search import CollectionSearch
 from vocable.errors import ArgumentError, NoSpaceError
 from vocable.options import check
-from vocable.service import DEFAULT_LIMITS, ServiceLimits
+from vocable.service import ServiceLimits
 
 Serve = Callable[..., Client]
 DEEP = "not " * 17 + "a=1"
@@ -386,10 +385,3 @@ def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: py
 def test_limits_out_of_range_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(limits))):
         check(ServiceLimits, limits)
-
-
-def test_the_help_of_a_limit_has_its_default() -> None:
-    assert DEFAULT_LIMITS.keys() == ServiceLimits.__annotations__.keys()
-    for name, hint in get_type_hints(ServiceLimits, include_extras=True).items():
-        [about] = [one.documentation for one in hint.__metadata__ if isinstance(one, Doc)]
-        assert f"{round(DEFAULT_LIMITS[name]):,} by default" in about  # type: ignore[literal-required]

@@ -158,6 +158,25 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
         assert process.stop() == 0
 
 
+@pytest.mark.slow
+def test_many_clients_at_once_are_answered_or_refused_in_time(exact: Path) -> None:
+    with serving(exact, "--timeout", 3, fresh=True) as process:
+
+        async def ask() -> list[int]:
+            async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
+
+                async def one(number: int) -> list[int]:
+                    body = {"query": f"the old fox {number}", "explain": True, "k": 40}
+                    return [(await client.post("/search", json=body)).status_code for _ in range(8)]
+
+                return [status for statuses in await asyncio.gather(*map(one, range(50))) for status in statuses]
+
+        statuses = asyncio.run(ask())
+        assert set(statuses) <= {200, 429}
+        assert 200 in statuses
+        assert httpx.post(f"{process.url}/search", json={"query": "a fox"}, timeout=60).status_code == 200
+
+
 SMUGGLED = b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LENGTHS = {
     "both lengths": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from vocable.collection.collection import Collection
 from vocable.collection.index import index
 from vocable.data import Document
 from vocable.explanation.explain import MatchedTerm
+from vocable.service.batching import ARRIVED
 from vocable.service.pages import FILES
 from vocable.service.schemas import ViewRequest
 from vocable.service.service import Service
@@ -112,7 +115,7 @@ def test_unknown_words_get_a_suggestion(client: Client) -> None:
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
     answer = viewed(client, max_terms=3)
     query = encode(collection.models.loaded, [TEXT], "query")
-    kept, counts = prune(query, 3), collection.store.document_frequencies()
+    kept, counts = prune(query, 3), collection.store.count_terms(np.arange(query.shape[1]))[0]
     assert {term["term"] for term in answer["terms"] if term["kept"]} == {
         collection.models.terms[i] for i in kept.indices
     }
@@ -121,11 +124,20 @@ def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> 
         assert ranked(answer, by) == [one for one, _ in expected]
         assert answer["costs"][by]["terms"] == vector.nnz
         assert answer["costs"][by]["postings"] == counts[vector.indices].sum()
-        assert answer["costs"][by]["milliseconds"] > 0
     assert "unpruned" not in viewed(client, max_terms=10_000)["costs"]
     nothing = viewed(client, min_weight=1e6)
     assert nothing["kept"] == 0
     assert ranked(nothing, "sparse") == []
+
+
+def test_the_time_of_a_search_counts_from_the_arrival_of_its_request(client: Client) -> None:
+    assert viewed(client)["milliseconds"] > 0
+
+    async def see() -> float:
+        ARRIVED.set(time.monotonic() - 10)
+        return (await client.service.view(ViewRequest(query=TEXT))).milliseconds
+
+    assert asyncio.run(see()) > 10_000
 
 
 def test_a_filter_is_of_every_ranking(client: Client) -> None:

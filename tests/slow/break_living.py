@@ -16,7 +16,8 @@ from preloaded import run
 
 import vocable as vo
 from vocable.data import Document
-from vocable.service import DEFAULT_LIMITS
+from vocable.options import check
+from vocable.service import ServiceLimits
 
 QUERIES = ["the list of chapter 3", "reads and forgets vectors", "query", "chaptr"]
 POWERS = (None, 0.0, 0.5, 1.0)
@@ -31,7 +32,7 @@ class Served:
         from vocable.service.service import Service
 
         self.opened = vo.open_index(place)
-        self.service = Service(vo.open_index(place), DEFAULT_LIMITS, Metrics())
+        self.service = Service(vo.open_index(place), check(ServiceLimits, {}), Metrics())
 
     def step(self, rng: random.Random, texts: list[str]) -> None:
         """Change the documents by the service or the open collection, or search."""

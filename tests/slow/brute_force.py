@@ -87,7 +87,7 @@ def open_words(place: Path) -> Collection:
 def answers_of(view: Collection, k: int) -> Answers:
     """Return the answers of an index, which does not change meanwhile."""
     sparse, dense = WordVectors().encode_both(QUERIES)
-    queries = {"sparse": sparse, "bm25": view.counts.lexicon.query_vectors(QUERIES), "dense": dense}
+    queries = {"sparse": sparse, "bm25": view.store.lexicon.query_vectors(QUERIES), "dense": dense}
     answers: Answers = {}
     for space in SPACES:
         for text in FILTERS:
@@ -203,12 +203,12 @@ def check_counts(view: Collection, force: BruteForce, rows: np.ndarray) -> None:
     snapshot, frequencies = store.now(), force.frequencies(rows)
     if len(view) != len(rows):
         raise DamageError(f"wrong: {len(view)} documents are counted, and {len(rows)} are there")
-    if (store.document_frequencies() != frequencies).any():
+    if (store.count_terms(np.arange(V))[0] != frequencies).any():
         raise DamageError("wrong: the document frequencies are not the count")
     counts, total = store.count_terms(terms := np.arange(0, V, 7))
     if total != len(rows) or (counts != frequencies[terms]).any():
         raise DamageError("wrong: the frequencies of terms are not the count")
-    words = {word: snapshot.count_word(word) for word in force.words}
+    words = dict(zip(force.words, snapshot.count_words(force.words).tolist(), strict=True))
     if words != force.word_frequencies(rows):
         raise DamageError(f"wrong: the frequencies of words are {words}")
     mean = force.lengths[rows].sum() / len(rows) if len(rows) and force.lengths[rows].sum() else 1.0

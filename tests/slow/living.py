@@ -146,7 +146,7 @@ def read(folder: Path, seed: int, seconds: float) -> None:
             acknowledged, began, worked = shared.get(), time.monotonic(), time.thread_time()
             view = index.current()
             if space == "bm25":
-                vectors: Any = view.counts.lexicon.query_vectors([QUERIES[query]])
+                vectors: Any = view.store.lexicon.query_vectors([QUERIES[query]])
             else:
                 vectors = (sparse if space == "sparse" else dense)[[query]]
             hits = view.searcher.search_space(vectors, K, space=space, filter=PARSED[text]).hits(0)

@@ -14,9 +14,10 @@ from studies import cost, vectors
 from studies.cost import Resources, free_memory
 from studies.runs import Run
 from studies.vectors import Encoders, Place, check_room
+from tests.evaluation.rankings import sparse_ranking
 from vocable.encoding import stream
 from vocable.errors import ArgumentError
-from vocable.evaluation.retrieval import encode_dataset, retrieve
+from vocable.evaluation.encoded import encode_dataset
 from vocable.indexes import exact_shards
 
 WORDS = ["snow", "rain", "hail", "sun", "wind", "fog", "storm", "ice", "cloud", "thunder"]
@@ -65,7 +66,7 @@ def test_an_index_finds_what_all_vectors_in_memory_find(
     index = on.index(max_terms)
     encoded = encode_dataset(vo.load("vocable-mini"), on.dataset)
     encoded = encoded._replace(documents=vo.prune(encoded.documents, max_terms or None))
-    expected = retrieve(encoded, k=20).ranking
+    expected = sparse_ranking(encoded, k=20)
     found = index.search(encoded.queries, 20)
     for query in range(3):
         assert [hit for hit, _ in found.hits(query)] == [hit for hit, _ in expected.hits(query)]

@@ -173,7 +173,7 @@ def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp
         open_index(made, device="cpu") as collection,
         index(place, corpus, tmp_path / "other", bm25=True, **options) as other,
     ):
-        found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
+        found, expected = (one.search(["the fox"], 5) for one in (collection, other))
         assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
     with index(tmp_path / "vectors", corpus, tmp_path / "third", no_dense=True) as third:
         assert third.spaces == ("sparse", "bm25")

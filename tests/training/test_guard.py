@@ -15,7 +15,8 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import calibrate, load_checkpoint, rescale
-from vocable.adapt.rescale import RescaleSettings, choose_factor
+from vocable.adapt.rescale import choose_factor
+from vocable.adapt.stages import RescaleSettings
 from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.cli import main
 from vocable.core.tables import short

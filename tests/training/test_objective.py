@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import TrainerControl, TrainerState
 
 from tests.objectives.test_losses import heaviest
-from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
+from vocable.objectives.settings import KL, InfoNCE, MarginMSE, SparseAlignment
 from vocable.torch_models import head
 from vocable.torch_models.fuse import fuse
 from vocable.training.callbacks import ObjectiveState, set_dropout

@@ -18,7 +18,7 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import TrainingArguments
 
-from vocable.objectives.losses import QueueSettings
+from vocable.objectives.settings import QueueSettings
 from vocable.training.callbacks import QUEUE_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import Momentum, Objective, fingerprints, make_objective

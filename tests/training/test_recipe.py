@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from vocable.data import Example
 from vocable.encoding.load import load
 from vocable.errors import RecipeError
-from vocable.evaluation.retrieval import evaluate_system
+from vocable.evaluation.plans import evaluate_system
 from vocable.training.recipe import HardNegatives, Recipe
 from vocable.training.recipe_files import make_recipe, read_recipe, recipes
 from vocable.training.train import train

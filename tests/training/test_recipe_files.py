@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vocable.errors import RecipeError
-from vocable.training.recipe_files import assign, override, read_recipe, read_values
+from vocable.training.recipe_files import assign, make_recipe, override, read_recipe, read_values
 
 
 def write(folder: Path, **texts: str) -> Path:
@@ -104,3 +104,49 @@ def test_an_override_changes_a_key_in_a_list() -> None:
 def test_an_override_that_yaml_cannot_make_is_refused(value: str) -> None:
     with pytest.raises(RecipeError, match=r"training\.steps"):
         override({}, f"training.steps={value}")
+
+
+def test_all_mistakes_are_named_at_once_with_their_lines(tmp_path: Path) -> None:
+    text = "model: m\ndata:\n  examples:\n    - pairs.tsv\ntraining:\n  stepz: 10\n"
+    text += "  losses: [{name: info_nce, temprature: 2}]\nevaluation: {measure: [R@1]}\n"
+    file = write(tmp_path, recipe=text)
+    with pytest.raises(RecipeError) as error:
+        read_recipe(file, ["seed=1", "sed=2", "training.batch_size=0"])
+    assert {*str(error.value).splitlines()} == {
+        f"{file}:6: training.stepz: unknown key; did you mean steps?",
+        f"{file}:7: training.losses.0.temprature: unknown key; did you mean temperature?",
+        f"{file}: training.steps: this key is missing",
+        f"{file}: training.batch_size: Input should be greater than or equal to 2, not 0",
+        f"{file}:8: evaluation.measure: unknown key; did you mean measures?",
+        f"{file}: evaluation.datasets: this key is missing",
+        f"{file}: sed: unknown key; did you mean seed?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "mistakes"),
+    [
+        ({"variants": {"a": {"sets": {}}}}, ["variants.a.sets: unknown key; did you mean set?"]),
+        (
+            {"data": {"examples": ["a", {"file": "b", "corpse": "c", "queries": "d"}]}},
+            [
+                "data.examples.1.corpus: this key is missing",
+                "data.examples.1.corpse: unknown key; did you mean corpus?",
+            ],
+        ),
+        (
+            {"training": {"steps": 1, "regularizers": {"query": 0.1, "document": {"weight": 1, "wight": 2}}}},
+            ["training.regularizers.document.wight: unknown key; did you mean weight?"],
+        ),
+        ({"pretrain": {"steps": 1, "texts": ["a"], "models": 1}}, ["pretrain.models: unknown key"]),
+        ({"models": ["a"]}, ["models: unknown key; did you mean model?"]),
+        ({"lexical": True}, ["lexical: unknown key"]),
+        ({"momentum": 0.5}, ["momentum: unknown key"]),
+        ({"batch_size": 4}, ["batch_size: unknown key; did you mean pretrain.batch_size or training.batch_size?"]),
+    ],
+)
+def test_an_unknown_key_is_told_with_the_key_that_is_meant(part: dict[str, object], mistakes: list[str]) -> None:
+    values = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}} | part
+    with pytest.raises(RecipeError) as error:
+        make_recipe(values)
+    assert str(error.value).splitlines() == [f"recipe: {mistake}" for mistake in mistakes]

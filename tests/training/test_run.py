@@ -17,7 +17,7 @@ from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError, RecipeError
-from vocable.evaluation.retrieval import evaluate_system
+from vocable.evaluation.plans import evaluate_system
 from vocable.torch_models.asymmetric import asymmetric, static_embedding
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.inference_free import make_inference_free

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vocable.objectives.regularizers import Regularizers
+from vocable.objectives.settings import Regularizers
 from vocable.training.term_statistics import (
     REFRESH,
     DocumentFrequencies,

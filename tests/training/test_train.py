@@ -16,16 +16,17 @@ from vocable.training.train import train
 RECIPE = "model: m\ndata: {examples: [pairs.tsv]}\ntraining: {steps: 10}\n"
 
 
-def test_wrong_keys_are_named_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+def test_mistakes_are_named_before_anything_heavy_is_imported(tmp_path: Path) -> None:
     recipe_file = tmp_path / "recipe.yaml"
     recipe_file.write_text(RECIPE, encoding="utf-8")
     code = (
         "import sys, vocable.errors, vocable as vo\n"
-        "try: vo.train(sys.argv[1], 'nowhere', overrides=['sed=1'])\n"
-        "except vocable.errors.VocableError as error: print(error, {'torch', 'transformers'} & sys.modules.keys())"
+        "try: vo.train(sys.argv[1], 'nowhere', overrides=['sed=1', 'training.steps=many'])\n"
+        "except vocable.errors.VocableError as error: print(error, {'torch', 'numpy'} & sys.modules.keys())"
     )
     ran = subprocess.run([sys.executable, "-c", code, recipe_file], capture_output=True, text=True, check=True)
-    assert ran.stdout == f"{recipe_file}: sed: unknown key; did you mean seed? set()\n"
+    steps = "training.steps: Input should be a valid integer, unable to parse string as an integer, not 'many'"
+    assert ran.stdout == f"{recipe_file}: {steps}\n{recipe_file}: sed: unknown key; did you mean seed? set()\n"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import vocable as vo
 from vocable.core.figures import check_figure, save_figure
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError, MissingExtraError, RecipeError, VectorsError
-from vocable.evaluation.retrieval import evaluate_system
+from vocable.evaluation.plans import evaluate_system
 from vocable.training import run as training
 from vocable.training.recipe_files import override, read_recipe
 from vocable.training.train import train

@@ -15,13 +15,13 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
 from vocable.errors import DataError
+from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.evaluation.retrievers import lexical_index
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     ASKED,
     ENOUGH_ASKED,
-    EXAM_DEPTH,
     EXAM_MEASURE,
     EXAM_RECALL,
     FEWEST_DOCUMENTS,
@@ -139,7 +139,7 @@ def test_distinct_documents_have_different_words(texts: list[str]) -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 distinct"), (1, "1 distinct document:"), (299, "299 distinct")])
 def test_few_documents_are_refused(count: int, said: str) -> None:
-    with pytest.raises(DataError, match=f"{said}.*300.*--queries and --judgments.*--generator"):
+    with pytest.raises(DataError, match=f"{said}.*300.*queries and judgments.*generator"):
         check_count([Document(f"{i}", "text") for i in range(count)], {})
     check_count([Document(f"{i}", "text") for i in range(300)], {})
 
@@ -157,7 +157,7 @@ def test_judged_queries_decide_where_documents_are_few_or_short(judged: int, tmp
             lambda: check_count(documents, sources),
             lambda: make_exam(documents, rarity_of(documents), 0, asked.judged, asked.judgments),
         ):
-            with pytest.raises(DataError, match=f"{ENOUGH_ASKED} judged queries.*--queries and --judgments"):
+            with pytest.raises(DataError, match=f"{ENOUGH_ASKED} judged queries.*queries and judgments"):
                 call()
         return
     check_count(documents, sources)
@@ -220,8 +220,7 @@ def test_answers_to_the_exam_are_those_of_an_exact_search(
 ) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)
-    lexical = retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking
-    found = answer(encoded, lexical, exam)
+    found = answer(encoded, lexical_index(exam.dataset), exam.dataset)
     scores = encoded.queries.toarray() @ encoded.documents.toarray().T
     places = {document.id: row for row, document in enumerate(exam.dataset.documents)}
     answers = {judged.query_id: places[judged.doc_id] for judged in exam.dataset.judgments}

@@ -17,7 +17,7 @@ from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from vocable.data import Document, Query
 from vocable.encoding.encode import encode
 from vocable.errors import ModelError
-from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.evaluation.encoded import Encoded, encode_dataset
 from vocable.indexes.bm25 import BM25Index
 from vocable.training.recipe_files import make_recipe
 from vocable.tuning import recipe as module

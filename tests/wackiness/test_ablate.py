@@ -22,7 +22,7 @@ from vocable.encoding.terms import remove_expansions, terms
 from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.retrieval import Encoded
+from vocable.evaluation.encoded import Encoded
 from vocable.indexes import exact_shards
 from vocable.wackiness import expansions
 from vocable.wackiness.ablate import STRATUM, Ablation, remove_wackiest

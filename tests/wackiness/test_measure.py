@@ -15,10 +15,12 @@ from vocable.encoding.term_scores import ScoresMeta, ranked, read_scores, read_w
 from vocable.encoding.tokens import Surface
 from vocable.encoding.vectors import vocabulary_fingerprint
 from vocable.errors import ArgumentError, VectorsError
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import ExpansionData
 from vocable.wackiness.measure import SCORES_KEY, SCORES_SCHEMA, ExpanderWackiness, by_kind, term_cards, write_scores
 from vocable.wackiness.report import kinds_table
-from vocable.wackiness.score import Wackiness, WackinessSettings
+from vocable.wackiness.score import Wackiness
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
 TERM_KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]
@@ -38,7 +40,7 @@ def finding_of(
 
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
     finding = finding_of("toy", TERMS, TERM_KINDS, found, w_auc)
-    write_scores(path, finding, WackinessSettings(), model="a model", queries="queries.tsv", corpus="beir:x")
+    write_scores(path, finding, check(WackinessOptions, {}), model="a model", queries="queries.tsv", corpus="beir:x")
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def scores(tmp_path: Path) -> Path:
     values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
     found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
     finding = finding_of("toy", NAMES, ["other word"] * 5, found)
-    write_scores(tmp_path / "scores.parquet", finding, WackinessSettings(), model="toy")
+    write_scores(tmp_path / "scores.parquet", finding, check(WackinessOptions, {}), model="toy")
     return tmp_path / "scores.parquet"
 
 
@@ -171,7 +173,7 @@ def test_a_card_has_the_documents_inputs_and_neighbours_of_its_term() -> None:
     data = ExpansionData("toy", vectors, own, np.zeros((9, 1), np.int32), counts, surfaces, [*"abcdef"])
     rows = rng.normal(size=(6, 3)).astype(np.float32)
     inputs = [f"input {number}" for number in range(9)]
-    cards = term_cards(data, range(6), inputs, rows, WackinessSettings())
+    cards = term_cards(data, range(6), inputs, rows, check(WackinessOptions, {}))
     weights, mine, held = vectors.toarray(), own.toarray(), counts.toarray()
     for term, card in enumerate(cards):
         added = {i: float(weights[i, term]) for i in range(9) if weights[i, term] > 0 and mine[i, term] == 0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,9 +16,11 @@ from scipy.sparse import csr_array
 from vocable.encoding.term_scores import ranked
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.exact_index import ExactIndex
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import without_itself
 from vocable.wackiness.measure import bootstrap_areas
-from vocable.wackiness.score import WackinessSettings, area, curve, expansions, lexical_importance, scored, wackiness
+from vocable.wackiness.score import area, curve, expansions, lexical_importance, scored, wackiness
 
 
 class Case(NamedTuple):
@@ -270,7 +271,7 @@ def importance(seed: int, m: int = 30, v: int = 12) -> csr_array:
 
 def test_bootstrap_is_the_area_of_inputs_drawn_with_repetition() -> None:
     found, m = importance(0), 30
-    settings = WackinessSettings(bootstrap=40, bins=6, seed=3)
+    settings = check(WackinessOptions, {"bootstrap": 40, "bins": 6, "seed": 3})
     areas = bootstrap_areas(found, settings)
     rng, expected = np.random.default_rng(3), []
     for _ in range(40):
@@ -280,23 +281,23 @@ def test_bootstrap_is_the_area_of_inputs_drawn_with_repetition() -> None:
     np.testing.assert_allclose(areas, expected, atol=1e-12)
     assert areas.std() > 0
     np.testing.assert_array_equal(areas, bootstrap_areas(found, settings))
-    assert not np.array_equal(areas, bootstrap_areas(found, replace(settings, seed=4)))
+    assert not np.array_equal(areas, bootstrap_areas(found, {**settings, "seed": 4}))
 
 
 def test_more_inputs_move_the_area_less() -> None:
     few, many = importance(1, m=40), importance(1, m=4000)
-    settings = WackinessSettings(bootstrap=50)
+    settings = check(WackinessOptions, {"bootstrap": 50})
     assert bootstrap_areas(many, settings).std() < bootstrap_areas(few, settings).std() / 3
 
 
 def test_equal_inputs_do_not_move_the_area() -> None:
     same = csr_array(np.tile([3.0, 1.0, 2.0, 0.0], (10, 1)))
-    assert bootstrap_areas(same, WackinessSettings(bootstrap=10)).std() == 0
+    assert bootstrap_areas(same, check(WackinessOptions, {"bootstrap": 10})).std() == 0
 
 
 def test_without_inputs_or_expansions_there_is_no_area() -> None:
     for inputs in (0, 5):
-        areas = bootstrap_areas(csr_array((inputs, 4)), WackinessSettings(bootstrap=3))
+        areas = bootstrap_areas(csr_array((inputs, 4)), check(WackinessOptions, {"bootstrap": 3}))
         assert np.isnan(areas).tolist() == [True] * 3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from vocable.encoding.encode import encode
 from vocable.encoding.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.indexes.exact_index import ExactIndex
+from vocable.options import check
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import ExpansionData, expansion_data, word_surfaces
 from vocable.wackiness.measure import (
     ExpanderWackiness,
@@ -25,7 +26,7 @@ from vocable.wackiness.measure import (
     wackiness_of,
 )
 from vocable.wackiness.report import areas_table, curves_figure, sensitivity_table, wackiest_table, write_report
-from vocable.wackiness.score import WackinessSettings, area, curve, expansions, lexical_importance, wackiness
+from vocable.wackiness.score import area, curve, expansions, importance, lexical_importance, variants, wackiness
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
 
 
 def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
-    settings = WackinessSettings(k=5, bins=10, bootstrap=8, seed=2)
+    settings = check(WackinessOptions, {"k": 5, "bins": 10, "bootstrap": 8, "seed": 2})
     found = wackiness_of(measured, settings, sensitivity=True)
     arrays = measured.vectors, measured.input_counts, measured.rows[:, :5], measured.counts
     scores, _, inputs = wackiness(*arrays)
@@ -84,22 +85,22 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
         "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
         "whole vocabulary": area(curve(scores, 10, whole_vocabulary=True)),
     }
-    without = wackiness_of(measured, replace(settings, bootstrap=0)).record
+    without = wackiness_of(measured, {**settings, "bootstrap": 0}).record
     assert (without["std"], without["w_auc"], without["sensitivity"]) == (None, record["w_auc"], [])
 
 
 def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
     importance = lexical_importance(expansions(measured.vectors, measured.input_counts), measured.rows, measured.counts)
-    settings = WackinessSettings(k=50, bootstrap=8, seed=2)
+    settings = check(WackinessOptions, {"k": 50, "bootstrap": 8, "seed": 2})
     std = wackiness_of(measured, settings).record["std"]
     assert std == pytest.approx(bootstrap_areas(importance, settings).std(ddof=1))
 
 
 def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
-    few, many = (WackinessSettings(k=k, bootstrap=40, seed=2) for k in (5, 50))
+    few, many = (check(WackinessOptions, {"k": k, "bootstrap": 40, "seed": 2}) for k in (5, 50))
     one, other = wackiness_of(measured, few), wackiness_of(measured, many)
     found = area_difference(other, one)
-    drawn = [bootstrap_areas(settings.importance(measured), settings) for settings in (many, few)]
+    drawn = [bootstrap_areas(importance(measured, settings), settings) for settings in (many, few)]
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
     w_aucs = [finding.record["w_auc"] or 0 for finding in (other, one)]
     assert found == {"to": "random", "value": w_aucs[0] - w_aucs[1], "low": low, "high": high}
@@ -110,7 +111,7 @@ def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
 
 
 def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
-    limited = wackiness_of(measured, WackinessSettings(k=5, expansions=3, bootstrap=0))
+    limited = wackiness_of(measured, check(WackinessOptions, {"k": 5, "expansions": 3, "bootstrap": 0}))
     vectors, own = measured.vectors.toarray(), measured.input_counts.toarray()
     heaviest = np.where(own > 0, 0, vectors)
     for row in heaviest:
@@ -121,12 +122,12 @@ def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
 
 
 def test_variants_differ_in_one_setting() -> None:
-    settings = WackinessSettings(k=3, idf="bm25", special=False, whole_vocabulary=True)
-    variants = settings.variants()
-    assert list(variants)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
-    assert list(variants)[5:] == ["special tokens", "scored terms only"]
-    for other in variants.values():
-        assert sum(vars(other)[name] != value for name, value in vars(settings).items()) == 1
+    settings = check(WackinessOptions, {"k": 3, "idf": "bm25", "special": False, "whole_vocabulary": True})
+    changed = variants(settings)
+    assert list(changed)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
+    assert list(changed)[5:] == ["special tokens", "scored terms only"]
+    for other in changed.values():
+        assert len(dict(other).items() - dict(settings).items()) == 1
 
 
 def by_hand(name: str, scores: list[float]) -> ExpanderWackiness:
@@ -143,7 +144,7 @@ def by_hand(name: str, scores: list[float]) -> ExpanderWackiness:
         word_surfaces(words),
         words,
     )
-    return wackiness_of(measured, WackinessSettings(bootstrap=0), names={"mira"})
+    return wackiness_of(measured, check(WackinessOptions, {"bootstrap": 0}), names={"mira"})
 
 
 def test_tables_put_models_side_by_side() -> None:

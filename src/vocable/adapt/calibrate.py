@@ -10,49 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from annotated_types import Gt, Lt
-from pydantic import Field, PositiveInt, model_validator
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.stages import Inputs, Repair, Stage, register
-from vocable.adapt.statistics import RATE, token_states
+from vocable.adapt.stages import CalibrateSettings, Inputs, Level
+from vocable.adapt.statistics import token_states
 from vocable.data.texts import iter_texts
 from vocable.encoding.pooling import rows_to_pool
 from vocable.errors import ArgumentError, ModelError
-from vocable.objectives import Settings
 from vocable.options import Count, checked
 from vocable.torch_models.fuse import copy_with, fuse, parts, without_logits
 from vocable.torch_models.head import max_logits
 from vocable.torch_models.output_vocabulary import has_bias, output_layer
 from vocable.torch_models.provenance import Step, describes, record
 
-Level = Literal["pooled", "token"]
-
 TOKENS, TERMS = 4096, 1024  # size of a block of logits
 HALF = 1 << 16  # number of values of 16 bits, half of a float32
-
-
-class CalibrateSettings(Settings):
-    """Shift of the output bias before the retrieval training: to an activation rate, or by a number of logits."""
-
-    texts: str = Field(description="source of the probe texts")
-    activation_rate: float | None = Field(default=None, gt=0, lt=1, description="share of the terms to be active")
-    shift: float | None = Field(default=None, description="instead of a rate: logits to lower the output bias by")
-    level: Level = Field(default="pooled", description="count the active terms of a text, or of each token")
-    max_length: PositiveInt = Field(default=128, description="tokens per probe text")
-    count: PositiveInt = Field(default=256, description="number of probe texts")
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> CalibrateSettings:
-        if (self.activation_rate is None) == (self.shift is None):
-            raise ValueError("give either activation_rate or shift")
-        return self
 
 
 @checked
@@ -201,9 +180,6 @@ def _describe(step: Step) -> list[str]:
     ]
 
 
-def _adapt(model: SparseEncoder, settings: CalibrateSettings, inputs: Inputs) -> SparseEncoder:
+def adapt(model: SparseEncoder, settings: CalibrateSettings, inputs: Inputs) -> SparseEncoder:
+    """Return the model after the stage of a recipe."""
     return calibrate(model, inputs.texts([settings.texts]), **settings.model_dump(exclude={"texts"}))
-
-
-CALIBRATING = Repair(("{texts}", "--activation-rate", f"{RATE:g}"), "calibrate:", "calibrated")
-register(Stage("calibrate", CalibrateSettings, 60, adapt=_adapt, repair=CALIBRATING))

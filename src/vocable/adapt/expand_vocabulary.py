@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt, model_validator
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from torch import Tensor
@@ -25,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
-from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.stages import ExpandSettings, Inputs, WordInit
 from vocable.adapt.transfer import OWN_TERMS, TargetName, vocabulary_of, with_output_vocabulary
 from vocable.core.storage import regular
 from vocable.data.texts import as_texts, iter_texts
@@ -33,7 +32,6 @@ from vocable.encoding.own_terms import json_string
 from vocable.encoding.terms import Splitter, normal_form
 from vocable.encoding.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.objectives import Settings
 from vocable.options import Count, CountOrZero, checked
 from vocable.torch_models.fuse import copy_with, parts
 from vocable.torch_models.opening import Target, load_target
@@ -42,30 +40,8 @@ from vocable.torch_models.provenance import Step, describes, record
 
 logger = logging.getLogger(__name__)
 
-Init = Literal["mean", "semantic", "random"]
-
 WORDS = 10_000  # words cut at a time
 FAULTS = 3  # faults that a message names
-
-
-class ExpandSettings(Settings):
-    """Output vocabulary of whole words: the most frequent of texts, or a list (Kim et al. 2026, B.1)."""
-
-    texts: list[str] = Field(default=[], description="sources of texts with the words")
-    size: PositiveInt = Field(default=100_000, description="with texts: number of the most frequent words")
-    min_count: PositiveInt = Field(default=1, description="with texts: leave out words with fewer occurrences")
-    words: str | None = Field(default=None, description="instead of texts: a file with a word per line")
-    splitter: Literal["words", "whitespace"] = Field(default="words", description="words of a text")
-    init: Init = Field(default="mean", description="initialization of the words' rows and biases")
-    target: str | None = Field(default=None, description="with init semantic: a model that has words as tokens")
-
-    @model_validator(mode="after")
-    def _texts_or_words(self) -> ExpandSettings:
-        if bool(self.texts) == (self.words is not None):
-            raise ValueError("give either texts, whose most frequent words are taken, or words, a file of words")
-        if (self.init == "semantic") != (self.target is not None):
-            raise ValueError("init semantic and target go together")
-        return self
 
 
 class FrequentWords(NamedTuple):
@@ -155,7 +131,7 @@ def expand_vocabulary(
     size: Count = 100_000,
     min_count: Count = 1,
     splitter: Literal["words", "whitespace"] = "words",
-    init: Init = "mean",
+    init: WordInit = "mean",
     target: TargetName | None = None,
     seed: CountOrZero = 0,
 ) -> SparseEncoder:
@@ -259,11 +235,9 @@ def _describe(step: Step) -> list[str]:
     return lines
 
 
-def _adapt(model: SparseEncoder, settings: ExpandSettings, inputs: Inputs) -> SparseEncoder:
+def adapt(model: SparseEncoder, settings: ExpandSettings, inputs: Inputs) -> SparseEncoder:
+    """Return the model after the stage of a recipe."""
     keys = settings.model_dump(exclude={"texts", "words"})
     if settings.words is not None:
         return expand_vocabulary(model, Path(inputs.locate(settings.words)), **keys, seed=inputs.seed)
     return expand_vocabulary(model, texts=inputs.texts(settings.texts), **keys, seed=inputs.seed)
-
-
-register(Stage("expand", ExpandSettings, 30, adapt=_adapt, models=("target",)))

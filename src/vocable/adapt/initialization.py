@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,11 +19,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Alignment
+from vocable.adapt.stages import TokenInit
 from vocable.data.texts import iter_texts
 from vocable.encoding.terms import token_ids
 from vocable.errors import ArgumentError, require_extra
-
-Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
 NEW_TOKENS = 512  # at a time: their cosines with 17,000 anchors take 35 MB
 SUPPORT = 128  # largest cosines that sparsemax sorts; a row with more neighbours is solved again with twice the number
@@ -78,7 +76,7 @@ def mix(weights: csr_array, rows: Tensor) -> Tensor:
 
 
 def initial_rows(
-    rows: Tensor, init: Init, weights: csr_array | None, alignment: Alignment, generator: torch.Generator
+    rows: Tensor, init: TokenInit, weights: csr_array | None, alignment: Alignment, generator: torch.Generator
 ) -> Tensor:
     """Return the matrix [v', d] that replaces `rows` [v, d], of the same type.
 

@@ -16,16 +16,14 @@ from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Gt
-from pydantic import Field, model_validator
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.stages import Inputs, Repair, Stage, register
+from vocable.adapt.stages import Inputs, RescaleSettings
 from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.core.tables import Table, short
 from vocable.data.texts import as_texts
 from vocable.errors import ArgumentError
-from vocable.objectives import Settings
 from vocable.options import Activation
 from vocable.torch_models.fuse import copy_with, parts
 from vocable.torch_models.output_vocabulary import output_layer
@@ -33,19 +31,6 @@ from vocable.torch_models.provenance import Step, describes, record
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 PROBE_TEXTS = 1000  # texts read from a recipe's source of probe texts
-
-
-class RescaleSettings(Settings):
-    """Division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
-
-    factor: Annotated[float, Field(gt=0)] | Literal["auto"]
-    texts: str | None = Field(default=None, description="source of the probe texts of auto")
-
-    @model_validator(mode="after")
-    def _auto_needs_texts(self) -> RescaleSettings:
-        if self.factor == "auto" and self.texts is None:
-            raise ValueError("factor auto needs texts, the source of the probe texts")
-        return self
 
 
 def rescale(
@@ -151,10 +136,7 @@ def _describe(step: Step) -> list[Table | str]:
     return [*([Table("", header, rows)] if rows else []), f"output matrix divided by {step['factor']:g}"]
 
 
-def _adapt(model: SparseEncoder, settings: RescaleSettings, inputs: Inputs) -> SparseEncoder:
+def adapt(model: SparseEncoder, settings: RescaleSettings, inputs: Inputs) -> SparseEncoder:
+    """Return the model after the stage of a recipe."""
     texts = [] if settings.texts is None else list(islice(inputs.texts([settings.texts]), PROBE_TEXTS))
     return rescale(model, settings.factor, texts=texts)
-
-
-RESCALING = Repair(("--factor", "{factor}"), "rescale.factor: {factor}", "rescaled")
-register(Stage("rescale", RescaleSettings, 40, adapt=_adapt, repair=RESCALING))

@@ -105,7 +105,6 @@ RULES = {
     "idle": Rule(0.01, "measured here: at a hundredth of chance the weights only follow the regularizers", patience=20),
     "alike": Rule(1e-3, "a model that tells texts apart does not stay so close to the loss of chance", patience=50),
 }
-RATE = 0.05  # activation rate of the advice to calibrate
 
 
 def row_norms(weight: Tensor) -> Tensor:

@@ -14,12 +14,11 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
@@ -27,21 +26,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id
 from vocable.adapt.initialization import (
-    Init,
     barycentres,
     initial_rows,
     log_counts,
     subtoken_weights,
     transferred_prior,
 )
-from vocable.adapt.stages import Inputs, Repair, Stage, register
+from vocable.adapt.stages import Bias, Inputs, Norm, TokenInit, TransferSettings
 from vocable.adapt.statistics import row_norms
 from vocable.core.tables import Table
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoding.tokens import token_surfaces
 from vocable.encoding.vectors import token_names
 from vocable.errors import ArgumentError, ModelError
-from vocable.objectives import Settings
 from vocable.options import CountOrZero, checked
 from vocable.torch_models.fuse import copy_with, parts, plain_decoder
 from vocable.torch_models.opening import Target, load_target
@@ -56,8 +53,6 @@ from vocable.torch_models.provenance import Step, describes, record
 
 logger = logging.getLogger(__name__)
 
-Bias = Literal["prior", "keep"]
-Norm = Literal["keep", "target"]
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
 OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
@@ -66,17 +61,6 @@ LOW_OVERLAP = 0.1
 FRAME = ("cls", "sep", "pad", "mask")  # roles that the inputs of a masked language model need
 # transformers' MPNet takes token 1 for padding, whatever its configuration says.
 FIXED_PADDING = {"mpnet": 1}
-
-
-class TransferSettings(Settings):
-    """Transfer to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
-
-    target: str = Field(description="model or tokenizer with the new vocabulary: built-in name, folder or Hub id")
-    head_only: bool = Field(default=False, description="replace only the output terms")
-    init: Init = Field(default="semantic", description="initialization of a new token's row")
-    bias: Bias = Field(default="prior", description="output bias: the target's, on the model's scale, or the model's")
-    norm: Norm = Field(default="keep", description="norm of the output rows: the model's, or the target's")
-    texts: list[str] = Field(default=[], description="sources of texts to count the target's tokens in, for the prior")
 
 
 class VocabularyWeights(NamedTuple):
@@ -170,7 +154,7 @@ def transfer(
     target: TargetName,
     *,
     head_only: bool = False,
-    init: Init = "semantic",
+    init: TokenInit = "semantic",
     bias: Bias = "prior",
     norm: Norm = "keep",
     texts: Iterable[str] | None = None,
@@ -261,7 +245,7 @@ class Move(NamedTuple):
     target: Target
     alignment: Alignment
 
-    def check(self, init: Init) -> None:
+    def check(self, init: TokenInit) -> None:
         """Raise `ModelError` if the target lacks the embeddings of an initialization, or shares no token."""
         model = self.target.model
         if model is None and init == "semantic":
@@ -273,7 +257,7 @@ class Move(NamedTuple):
         if not len(self.alignment.anchors):
             raise ModelError("the two vocabularies have no token in common")
 
-    def weights(self, init: Init, size: int, new: NDArray[np.int64]) -> csr_array | None:
+    def weights(self, init: TokenInit, size: int, new: NDArray[np.int64]) -> csr_array | None:
         """Return the weights [n, v] of v = `size` source tokens in each `new` one; None if `init` needs no weights."""
         if init == "semantic":
             assert self.target.model is not None
@@ -330,7 +314,7 @@ class Neighbours(NamedTuple):
 
 
 def neighbours(
-    model: SparseEncoder, target: TargetName, words: Sequence[str], *, init: Init = "semantic", k: int = 5
+    model: SparseEncoder, target: TargetName, words: Sequence[str], *, init: TokenInit = "semantic", k: int = 5
 ) -> list[Neighbours]:
     """Return the `k` heaviest source tokens in the row that `transfer` would make for each of `words`.
 
@@ -374,10 +358,7 @@ def _describe(step: Step) -> list[Table | str]:
     return [Table("", ["tokens", "shared", "of", "share"], rows), *lines]
 
 
-def _adapt(model: SparseEncoder, settings: TransferSettings, inputs: Inputs) -> SparseEncoder:
+def adapt(model: SparseEncoder, settings: TransferSettings, inputs: Inputs) -> SparseEncoder:
+    """Return the model after the stage of a recipe."""
     texts = inputs.texts(settings.texts) if settings.texts else None
     return transfer(model, **settings.model_dump(exclude={"texts"}), texts=texts, seed=inputs.seed)
-
-
-TRANSFERRING = Repair(("--target", "{target}"), "transfer.target: {target}", "transferred")
-register(Stage("transfer", TransferSettings, 20, adapt=_adapt, models=("target",), repair=TRANSFERRING))

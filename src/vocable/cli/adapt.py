@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import vocable as vo
 from vocable.cli.command import Command, Outcome
@@ -13,6 +13,7 @@ from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
 from vocable.cli.verbs import read_verb
 from vocable.errors import ArgumentError, DataError
+from vocable.options import Default
 from vocable.training_options import PretrainOptions
 
 
@@ -112,7 +113,7 @@ def _train_vocabulary(texts: list[str], **given: Any) -> Outcome:
 
 
 def _pretrain(
-    model: str, texts: list[str], output: Path, steps: int, *, loading: dict[str, Any], **settings: Any
+    model: str, texts: list[str], output: Path, steps: int, *, loading: dict[str, Any], seed: int = 0, **settings: Any
 ) -> Outcome:
     from vocable.core.storage import finished
     from vocable.data import read_examples
@@ -121,10 +122,12 @@ def _pretrain(
     complete = check_settings(steps, cast(PretrainOptions, settings)).model_dump(mode="json")
     del complete["texts"], complete["teacher"]  # stay as they are given, since their content counts
     arguments = {"model": model, "texts": texts, "settings": {"teacher": settings.get("teacher")}}
-    made_from = _settings("pretrain", arguments, {**loading, **complete, "seed": settings.get("seed", 0)})
+    made_from = _settings("pretrain", arguments, {**loading, **complete, "seed": seed})
     finished(output, made_from)  # refuses an output made with other settings, before the texts are opened
     opened: Iterable[Any] = chain.from_iterable(map(read_examples, texts)) if complete["labels"] else texts_of(texts)
-    adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), opened, steps=steps, **settings)
+    adapted = pretrain_folder(
+        output, made_from, lambda: vo.load(model, **loading), opened, steps=steps, seed=seed, **settings
+    )
     following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     return Outcome(vo.provenance(adapted)[-1], following)
 
@@ -154,7 +157,7 @@ def _make_inference_free(**given: Any) -> Outcome:
     return _adapt("make_inference_free", given, following, opened)
 
 
-PROBE = {"texts": (str, "Probe texts, best from your own corpus; pydocs: by default.")}
+PROBE = {"texts": (Annotated[str, Default("pydocs:")], "Probe texts, best from your own corpus.")}
 
 ADAPTATION_COMMANDS = (
     Command(

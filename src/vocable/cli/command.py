@@ -20,7 +20,7 @@ from vocable.cli.verbs import REQUIRED, Parameter, fields, read_verb
 from vocable.core.hints import Values
 from vocable.core.tables import masked
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.options import CountOrZero, check
+from vocable.options import CountOrZero, check, default_of
 
 TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 OUTPUTS = ("run", "output", "figure", "per_query", "train_output")  # arguments that name a written file or folder
@@ -63,7 +63,8 @@ class Command:
         traits: some of these words. "named": the model must be the name of a model. "loads": the command also loads
             it, and has the options of `vocable.load`. "writes": the command needs an output. "reads": the command reads
             sources itself, and takes --skip-bad. "resumes": an interrupted command resumes when repeated. "markdown":
-            the command takes --markdown. "no-json": the command does not take --json.
+            the command takes --markdown. "formats": it takes --json as `as_json`, too. "no-json": the command does not
+            take --json.
         options: type hints and help of options that the verb does not have, or has otherwise.
         without: arguments of the verb that are no options.
     """
@@ -104,7 +105,9 @@ class Command:
         if "texts" in self.words and {Iterable, str} & known["texts"].kinds == {Iterable}:
             known["texts"] = known["texts"]._replace(help=SOURCES)
         for name, (hint, text) in self.options.items():
-            known[name] = known.get(name, Parameter(name, hint))._replace(hint=hint, help=text)
+            other, default = known.get(name, Parameter(name, hint)), default_of(hint)
+            default = other.default if default is REQUIRED else default
+            known[name] = other._replace(hint=hint, help=text, default=default)
         takes = {"skip_bad": self.has("reads"), "markdown": self.has("markdown"), "json": not self.has("no-json")}
         known |= {name: Parameter(name, hint, None, text) for name, (hint, text) in SHARED.items() if takes[name]}
         return {name: parameter for name, parameter in known.items() if name not in self.without.split()}
@@ -116,7 +119,7 @@ def execute(command: Command, values: dict[str, Any]) -> None:
     output = values.get("output")
     previous_state = _state(output)
     try:
-        given = _checked(command, values)
+        given = _checked(command, values) | ({"as_json": as_json} if command.has("formats") else {})
         tolerated = given.pop("skip_bad", 0) if command.has("reads") else 0
         with _reading(tolerated) if tolerated else nullcontext():
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))

@@ -53,7 +53,6 @@ EVALUATION_COMMANDS = (
     Command("evaluate", "systems...", "vocable-mini --dataset beir:scifact --bm25", traits="markdown"),
     Command("compare", "results...", "before.json after.json", traits="markdown"),
     Command("select", "systems...", "vocable-mini my-model --dataset beir:scifact", traits="resumes markdown"),
-    Command("check-engine", "place", "postgresql://localhost/mine?table=check", traits="markdown"),
     Command("export", "vectors...", "query-vectors -o topics --documents vectors", _export),
     Command(
         "export-model",

@@ -92,7 +92,7 @@ def usage(command: Command) -> str:
     for name, parameter in command.parameters.items():
         required = parameter.default is REQUIRED
         if name in command.words:
-            word = name.upper() + ("..." if command.arguments.endswith(f"{name}...") else "")
+            word = name.upper() + ("..." if f"{name}..." in command.arguments.split() else "")
             parts.append(word if required else f"[{word}]")
         elif required:
             parts.append(f"{options_of(parameter)[0]} {_metavar(parameter)}")

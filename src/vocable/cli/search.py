@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import LazyLoader, find_spec, module_from_spec
@@ -14,9 +15,11 @@ from vocable.cli.command import Command, Outcome, check_named_model
 from vocable.cli.inputs import read_text, wacky_terms
 from vocable.cli.output import quoted
 from vocable.cli.verbs import doc
+from vocable.core.folders import COMMIT
 from vocable.core.tables import line_width, shortened
+from vocable.engines.protocols import holds_index
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Share
+from vocable.options import Count, Device, WackyShare
 
 if TYPE_CHECKING:
     from vocable.data import Query
@@ -28,7 +31,7 @@ LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
     "wacky": (Path | None, "Mark the wacky terms, by the scores of vocable measure-wackiness."),
-    "wacky_share": (Share | None, "Share of the scored terms that counts as wacky, 0.1 by default."),
+    "wacky_share": (WackyShare, "Share of the scored terms that counts as wacky."),
 }
 
 
@@ -49,13 +52,14 @@ def _delete(index: str, ids: list[str]) -> Outcome:
 
 
 class _Shown(NamedTuple):
-    """An answer, with its query as a heading if there are several queries."""
+    """An answer, with its query as a heading if there are several queries, and with whole texts if it is `full`."""
 
     heading: str
     answer: Any
+    full: bool
 
     def __str__(self) -> str:
-        return f"{self.heading}{self.answer}"
+        return f"{self.heading}{self.answer.printed(self.full)}"
 
     def to_json(self) -> object:
         return self.answer.to_json()
@@ -74,7 +78,7 @@ class _RunSummary(NamedTuple):
 
 
 def _search(
-    index: str,
+    index: list[str],
     query: Sequence[str] = (),
     queries: str | None = None,
     *,
@@ -82,9 +86,13 @@ def _search(
     wacky: Path | None = None,
     wacky_share: float | None = None,
     run: Path | None = None,
+    full: bool = False,
+    as_json: bool = False,
     **options: Any,
 ) -> Outcome:
+    options["sections"] = as_json or run is not None or options.get("sections", False)
     like = options.get("like")
+    index, query = _indexes(index, query, bool(queries or like))
     if like and (queries or query):
         raise ArgumentError("--like takes the place of a query: give one of them")
     if sum(map(bool, (queries, query, like))) != 1:
@@ -93,23 +101,25 @@ def _search(
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     if run is not None and (queries is None or explain):
         raise ArgumentError("--run goes with --queries and without --explain")
-    if not Path(index).exists() and query and Path(query[-1], "commit.json").exists():
-        raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
     records = _queries(query, queries, like)
+    if queries is not None:
+        options.setdefault("plain", True)  # queries of a source were not typed for this syntax
     _load_when_used(*LEFT_OUT_OF_NUMPY)
     several = queries is not None or len(query) > 1 or query == ["-"]
-    if index.startswith(("http://", "https://")):
+    if len(index) == 1 and index[0].startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
         local = {"wacky": wacky, "wacky_share": wacky_share, "run": run}
-        return Outcome(_shown(search_service(index, records, explain=explain, **options, **local), several))
+        answers_of_service = search_service(index[0], records, explain=explain, **options, **local)
+        return Outcome(_shown(answers_of_service, several, full))
     from vocable.collection.records import Answer
 
     if run is not None:
         from vocable.core.storage import check_file
 
         check_file(run)
-    opened = vo.open_index(index, **{name: options.pop(name) for name in OPENING_ARGUMENTS if name in options})
+    opening = {name: options.pop(name) for name in OPENING_ARGUMENTS if name in options}
+    opened = vo.open_index(index[0] if len(index) == 1 else index, **opening)
     marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
     if run is not None:  # all queries together, since a run is a single file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), run=run, **options))))
@@ -122,7 +132,23 @@ def _search(
             else:  # a blank line of stdin is alone in its batch
                 yield Answer(batch[0], ())
 
-    return Outcome(_shown(answers(), several))
+    return Outcome(_shown(answers(), several, full))
+
+
+def _indexes(index: list[str], words: Sequence[str], asked: bool) -> tuple[list[str], Sequence[str]]:
+    """Return the indexes and the queries; if the queries are `asked` otherwise, all words are indexes.
+
+    Raises `ArgumentError` for a folder of an index among the queries.
+    """
+    if len(index) > 1 or not words:
+        return index, words
+    if asked and all(map(holds_index, words)):
+        return [*index, *words], ()
+    if named := [word for word in words if os.path.isfile(os.path.join(word, COMMIT))]:
+        if holds_index(index[0]):
+            raise ArgumentError(f"{named[0]} is an index: several indexes need -- before the query")
+        raise ArgumentError(f"the index {named[-1]} comes first, then the queries")
+    return index, words
 
 
 def _load_when_used(*modules: str) -> None:
@@ -150,14 +176,14 @@ def _queries(texts: Sequence[str], source: str | None, like: str | None) -> Iter
     return (Query(str(number), text) for number, text in enumerate(texts, start=1))
 
 
-def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown | str]:
+def _shown(answers: Iterator[Any], several: bool, full: bool) -> Iterator[_Shown | str]:
     """Yield the answers, and a line that says which kinds of vectors ranked their hits."""
     from vocable.collection.records import ranked_by
 
     weights = None
     for number, answer in enumerate(answers):
         heading = f"{shortened(answer.query.text, line_width())}\n" if several else ""
-        yield _Shown(("\n" if number else "") + heading, answer)
+        yield _Shown(("\n" if number else "") + heading, answer, full)
         weights = answer.weights or weights
     if weights:
         yield f"\n{ranked_by(weights)}"
@@ -175,7 +201,6 @@ def _explain(
     **options: Any,
 ) -> Outcome:
     from vocable.encoding.load import load_encoder
-    from vocable.engines.protocols import holds_index
 
     query = read_text(query)
     if holds_index(model):
@@ -239,14 +264,19 @@ SEARCH_COMMANDS = (
     Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
     Command(
         "search",
-        "index query...",
+        "index... query...",
         'python-docs "copy a file" --explain',
         _search,
-        "reads",
+        "reads formats",
         options={
-            "index": (str, "A folder of `vocable index`, another place of an index, or http://HOST:PORT."),
+            "index": (
+                Sequence[str],
+                "A folder of `vocable index`, another place of an index, or http://HOST:PORT. Several indexes are "
+                "searched as one, with -- before the queries.",
+            ),
             "query": (Sequence[str], "Queries, in quotes if of several words; - reads lines from stdin."),
             "queries": (str, "Read queries from this source."),
+            "full": (bool, "Print whole texts in place of their best parts."),
             **WACKY,
         },
     ),
@@ -287,6 +317,12 @@ def _publish(**given: Any) -> Outcome:
 
 
 SERVING_COMMANDS = (
-    Command("serve", "index", "my-index --port 8000", traits="no-json"),
+    Command(
+        "serve",
+        "index...",
+        "my-index --port 8000",
+        traits="no-json",
+        options={"index": (Sequence[str], "Places of indexes; several are searched as one, and cannot change.")},
+    ),
     Command("publish", "index", "my-index -o site", _publish),
 )

@@ -8,7 +8,6 @@ from typing import Any
 import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.output import quoted
-from vocable.cli.verbs import fields
 
 
 def _tune(**given: Any) -> Outcome:
@@ -29,12 +28,6 @@ def _train(variants: list[str] | None = None, **given: Any) -> Outcome:
 
 
 def _mine(model: str, loading: dict[str, Any], **given: Any) -> Outcome:
-    from vocable.training.mine import NegativeRule
-    from vocable.training_options import NegativeOptions
-
-    NegativeRule(
-        **{name: given[name] for name in fields(NegativeOptions) if name in given}
-    )  # before the model is loaded
     return Outcome(vo.mine(vo.load(model, **loading), **given))
 
 

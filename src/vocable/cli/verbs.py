@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 from typing_extensions import Doc
 
 import vocable
-from vocable.options import Default, record_of
+from vocable.options import defaults, record_of
 
 # Modules that are imported, since they have the records and words of options.
 IMPORTED = {"vocable.options", "vocable.training_options", "vocable.service", "vocable.engines.protocols"}
@@ -53,11 +53,6 @@ class Parameter(NamedTuple):
         is_file = Path in self.kinds and str not in self.kinds
         sequences = [kind for kind in alternatives(self.hint) if get_origin(kind) in SEQUENCES and not is_file]
         return {get_origin(kind) or kind for hint in sequences for kind in alternatives(get_args(hint)[0])}
-
-    @property
-    def is_on(self) -> bool:
-        """True if the argument is a flag that is on by default."""
-        return self.default is True or Default(True) in getattr(self.hint, "__metadata__", ())
 
 
 def alternatives(hint: Any) -> list[Any]:
@@ -105,7 +100,10 @@ def read_verb(name: str) -> Verb:
 def fields(record: Any) -> dict[str, Parameter]:
     """Return the options of a record; without a record, none."""
     hints = get_type_hints(record, include_extras=True) if record else {}
-    return {name: Parameter(name, hint, None, doc(hint), _owner(record, name)) for name, hint in hints.items()}
+    usual = defaults(record) if record else {}
+    return {
+        name: Parameter(name, hint, usual.get(name), doc(hint), _owner(record, name)) for name, hint in hints.items()
+    }
 
 
 def doc(hint: Any) -> str:

@@ -19,7 +19,7 @@ SHORT = {"k": "-k", "output": "-o", "measures": "-m"}
 def options_of(parameter: Parameter) -> list[str]:
     """Return the spellings of an option; of a flag that is on by default, also the word that turns it off."""
     name = option(parameter.name)
-    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.is_on else []
+    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.default is True else []
     return [*filter(None, [SHORT.get(parameter.name)]), name, *off]
 
 
@@ -35,11 +35,12 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
         for word in options_of(parameter)
     }
     plain: list[str] = []
+    last: list[str] | None = None  # the words after --
     values: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
         if word == "--":
-            plain += rest
+            last = [*rest]
         elif word == "-" or not word.startswith("-"):
             plain.append(word)
         else:
@@ -54,7 +55,7 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
                 raise ArgumentError(f"{spelled} needs a value (see vocable {command.name} --help)")
             given = [*_values(parameter, text)]
             values[parameter.name] = values.get(parameter.name, []) + given if parameter.items else given[0]
-    values = _placed(command, plain) | values
+    values = _placed(command, plain, last) | values
     required = [one for one in command.parameters.values() if one.default is REQUIRED and one.name not in values]
     if missing := [one.name.upper() if one.name in command.words else options_of(one)[0] for one in required]:
         raise ArgumentError(f"{command.name} needs {', '.join(missing)} (see vocable {command.name} --help)")
@@ -74,14 +75,22 @@ def _option(command: Command, word: str, named: dict[str, Parameter]) -> tuple[s
     return spelled, named[spelled], text if equals else None
 
 
-def _placed(command: Command, plain: list[str]) -> dict[str, Any]:
-    """Give the words without an option to the arguments, in their order."""
+def _placed(command: Command, plain: list[str], last: list[str] | None) -> dict[str, Any]:
+    """Give the words without an option to the arguments, in their order.
+
+    If the first argument may be several words, all words before -- are the first argument; else it is one word.
+    """
     names, values = command.words, dict[str, Any]()
+    several = [name for name in names if f"{name}..." in command.arguments.split()]
+    if len(several) > 1 and last is not None and plain:
+        return {names[0]: plain, **({names[1]: last} if last else {})}
+    plain = [*plain, *(last or ())]
     for name in names:
-        last = name == names[-1] and command.arguments.endswith("...")
+        is_last = name == names[-1] and name in several
         if plain:
-            values[name] = plain if last else next(iter(_values(command.parameters[name], plain[0])))
-            plain = [] if last else plain[1:]
+            taken = plain if is_last else plain[:1]
+            values[name] = taken if name in several else next(iter(_values(command.parameters[name], plain[0])))
+            plain = plain[len(taken) :]
     if plain:
         raise ArgumentError(f"{plain[0]!r} is one word too many (see vocable {command.name} --help)")
     return values

@@ -1,43 +1,48 @@
 """A collection: documents that can be searched and, in most engines, changed.
 
-It is composed: `models` encode, `units` are what the store holds of a document, `counts` weigh terms and words,
-`writer` changes the documents, and `searcher` finds them.
+It is composed: `models` encode, `units` are what the store holds of a document, `writer` changes the
+documents, and `searcher` finds them.
 
 Letters: m documents, q queries, v output vocabulary, d dimensions of dense vectors, k results.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from os import PathLike, fspath
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Self, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Passages, Units, WholeDocuments
 from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.records import Changed
 from vocable.collection.search import CollectionSearch
 from vocable.collection.settings import check_settings
+from vocable.collection.several import kinds_apart, together, unique_names
 from vocable.collection.writer import CollectionWriter
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.data.texts import Documents, Texts, as_texts
 from vocable.encoding.encode import EncodedCorpus
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.engines.memory import MemoryStore
 from vocable.engines.protocols import Space, engine_of
+from vocable.engines.several import SeveralStore
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.indexes.fusion import name_weights, parse_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Pruning, SearchOptions, checked
+
+logger = logging.getLogger(__name__)
 
 
 class Collection:
@@ -50,21 +55,21 @@ class Collection:
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
         """Open the collection that a store holds; `VectorsError` if the store has other settings."""
-        self.place, self.store, self._opened_at = masked(place), store, place
+        self.place, self.store = masked(place), store
+        self.opened_at: str | list[str] = place
         self.settings = check_settings(store.settings, self.place)  # the settings at the opening
         self.spaces = self.settings.spaces
-        self.counts = DocumentCounts(self.place, store, self.settings)
         self._compose(None, device, allow_changed_model)
 
     def _compose(self, model: str | None, device: str | None, allow_changed: bool) -> None:
         """Make the parts that depend on a model."""
-        place, store, settings, counts = self.place, self.store, self.settings, self.counts
+        place, store, settings = self.place, self.store, self.settings
         options = {"name": model, "device": device, "allow_changed": allow_changed}
-        self.models = CollectionModels(place, settings, counts.idf, **options)  # type: ignore[arg-type]
+        self.models = CollectionModels(place, settings, store.idf, **options)  # type: ignore[arg-type]
         in_passages = settings.limits.long_documents == "passages"
         self.units: Units = Passages(store, self.models) if in_passages else WholeDocuments(store)
-        self.writer = CollectionWriter(place, store, settings, self.models, self.units, counts)
-        self.searcher = CollectionSearch(place, store, self.spaces, self.models, self.units, counts)
+        self.writer = CollectionWriter(place, store, settings, self.models, self.units)
+        self.searcher = CollectionSearch(place, store, self.spaces, self.models, self.units)
 
     def with_model(
         self, name: str | None = None, *, device: str | None = None, allow_changed_model: bool = False
@@ -114,9 +119,8 @@ class Collection:
         if store is self.store:
             return self
         view = copy(self)
-        view.store, view.counts = store, DocumentCounts(self.place, store, self.settings)
-        view.units = self.units.of(store)
-        view.searcher = CollectionSearch(self.place, store, self.spaces, self.models, view.units, view.counts)
+        view.store, view.units = store, self.units.of(store)
+        view.searcher = CollectionSearch(self.place, store, self.spaces, self.models, view.units)
         return view
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -137,7 +141,7 @@ class Collection:
         """Pickle the place of an index; an index in memory cannot be pickled."""
         if isinstance(self.store, MemoryStore):
             raise ArgumentError("an index in memory cannot be pickled: save it, and open the folder")
-        return _reopened, (self._opened_at, self.models.name, self.models.device, self.models.allow_changed)
+        return _reopened, (self.opened_at, self.models.name, self.models.device, self.models.allow_changed)
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -165,7 +169,7 @@ class Collection:
         try:
             return len(self)
         except UnavailableError:
-            if getattr(self.store.opening, "partial", False):
+            if self.store.partial:
                 return None
             raise
 
@@ -173,7 +177,7 @@ class Collection:
         """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""
         if not self.store.settings_now().get("whole"):
             raise ArgumentError(f"{verb}: {self.place} is unfinished: repeat the command that began it")
-        if getattr(self.store.opening, "partial", False):
+        if self.store.partial:
             raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
 
     @property
@@ -224,8 +228,8 @@ class Collection:
         """
         texts, searcher = as_texts(queries, "queries"), self.current().searcher
         plan = searcher.plan(k, options)
-        encoded = searcher.queries(plan, texts) if vectors is None else EncodedQueries.of(texts, vectors, dense)
-        return plan.page(searcher.rank(encoded, plan))
+        encoded = None if vectors is None else EncodedTexts(vectors, dense)
+        return plan.page(searcher.rank(searcher.queries(plan, texts, encoded), plan))
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to their largest weights, or by `options`.
@@ -236,35 +240,82 @@ class Collection:
 
 
 def open_index(
-    source: str | PathLike[str],
+    source: str | PathLike[str] | Sequence[str | PathLike[str] | Collection],
     *,
     engine_options: str | Mapping[str, object] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
 ) -> Collection:
-    """Open a collection that `index` made.
+    """Open a collection that `index` made, or several as one that cannot change.
+
+    Several collections are searched by the kinds of vectors that all share, with counts over all. Their documents have
+    the field `index`, and "INDEX:ID" replaces an id that several have.
 
     `engine_options` are options of a search, as partial=true of a server that answers from a part of its shards
     (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
     as in `load`.
 
     Raises:
-        ArgumentError: unknown engine.
+        ArgumentError: unknown engine, or several collections that share no kind of vectors.
         VectorsError: there is no collection, or it is unfinished, damaged, or in use.
     """
+    if not isinstance(source, str | PathLike):
+        return _open_several(source, engine_options, allow_changed_model=allow_changed_model, device=device)
     engine, address = engine_of(source)
     if engine is MemoryStore:
         raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
     options = engine.parse_options(engine_options, opening=True)
     store = engine.open(address)
     store.opening = engine.about.opening(**options)
-    if not (store.settings.get("whole") or (engine.about.in_folder and len(store))):
+    if not store.searchable:
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
     return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
 
 
-def _reopened(place: str, model: str, device: str | None, allow_changed_model: bool) -> Collection:
+def _open_several(
+    sources: Sequence[str | PathLike[str] | Collection],
+    engine_options: str | Mapping[str, object] | None,
+    *,
+    allow_changed_model: bool,
+    device: str | None,
+) -> Collection:
+    """Return several indexes as one; its `close` closes the indexes that are opened here."""
+    collections, opened = list[Collection](), list[Store]()
+    try:
+        for source in sources:
+            if isinstance(source, Collection):
+                collections.append(source)
+            else:
+                collections.append(open_index(source, engine_options=engine_options))
+                opened.append(collections[-1].store)
+        names = unique_names([one.name for one in collections], [one.place for one in collections])
+        if len(names) < 2 or len({*map(_identity, collections)}) < len(names):
+            places = ", ".join(one.place for one in collections) or "none"
+            raise ArgumentError(f"a list of indexes needs two different indexes, not {places}")
+        stores = dict(zip(names, (one.store for one in collections), strict=True))
+        store = SeveralStore(stores, together, opened)
+        for kind, reason in kinds_apart({name: of.settings for name, of in stores.items()}).items():
+            logger.warning("%s: searched without %s vectors: %s", store.place, kind, reason)
+        collection = Collection(store.place, store, allow_changed_model=allow_changed_model, device=device)
+        collection.opened_at = [str(one.opened_at) for one in collections]
+        return collection
+    except BaseException:
+        while opened:
+            opened.pop().close()
+        raise
+
+
+def _identity(collection: Collection) -> object:
+    """Return a value that differs between two indexes."""
+    if not isinstance(collection.opened_at, str):
+        raise ArgumentError(f"{collection.place} are several indexes already: name each in one list")
+    if isinstance(collection.store, MemoryStore):
+        return id(collection.store)
+    return Path(collection.opened_at).resolve() if Path(collection.opened_at).exists() else collection.place
+
+
+def _reopened(place: str | list[str], model: str, device: str | None, allow_changed_model: bool) -> Collection:
     """Return the collection that was pickled."""
     collection = open_index(place, allow_changed_model=allow_changed_model, device=device)
     return collection if collection.models.name == model else collection.with_model(model)

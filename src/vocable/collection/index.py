@@ -112,10 +112,10 @@ def index(
     # The vectors: stored, or to be encoded.
     device, runtime = options.get("device"), options.get("runtime")
     if not is_model(model) and holds_vectors(model):
-        size = VECTORS_PART if engine.about.in_folder else engine.about.part
+        size = VECTORS_PART if engine.about.words_first else engine.about.part
         encoded = _stored_corpus(model, given.documents, limits, given.source, size)
     elif is_model(model) or isinstance(model, str | PathLike):
-        size = WORDS_PART if engine.about.in_folder else engine.about.part
+        size = WORDS_PART if engine.about.words_first else engine.about.part
         encoded = _corpus_to_encode(model, given.documents, limits, size, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
@@ -231,9 +231,8 @@ def _check(
     for option in ("title_weight", "language"):
         if not bm25 and options.get(option) not in (None, 1):
             raise ArgumentError(f"`{option}` goes with `bm25`")
-    if replace and about.in_folder:
-        instead = f"index to another folder and rename it, or `vocable add {address} CORPUS --replace`"
-        raise ArgumentError(f"replace is for servers: {instead}")
+    if replace:
+        engine.numbered(address, 1)
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
 

@@ -6,21 +6,19 @@ import logging
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vocable.collection.collection import Collection
 from vocable.collection.settings import STATE, CollectionSettings
 from vocable.collection.writer import Parts
 from vocable.core.fingerprint import INPUTS_KEY
-from vocable.core.folders import COMMIT
-from vocable.core.storage import ANOTHER, differing, is_there
+from vocable.core.storage import ANOTHER, differing
 from vocable.core.tables import masked
 from vocable.encoding.protocol import EncodingModel
 from vocable.engines.base import Store
 from vocable.engines.protocols import Space
 from vocable.engines.server import patiently
-from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
+from vocable.errors import ArgumentError, VocableError
 
 if TYPE_CHECKING:
     from vocable.encoding.dense_models import DenseModel
@@ -100,8 +98,6 @@ class Making:
 
     def _spaces(self) -> dict[Space, int]:
         spaces: dict[Space, int] = {"sparse": self.settings.meta.size}
-        if self.settings.bm25 and not self.engine.about.in_folder:
-            spaces["bm25"] = 0  # words are numbered as they come
         if self.settings.dense is not None:
             of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
             spaces["dense"] = of_model or self.dimensions or 0
@@ -131,17 +127,7 @@ class Making:
 
     def _differing(self, address: str) -> list[str] | None:
         """Return the names of a store's settings that differ from this call's; None if there is no store."""
-        if self.engine.about.in_folder and not Path(address, COMMIT).exists():
-            if address and is_there(Path(address)):
-                raise ArgumentError(f"{address} already exists and is something else: {ANOTHER}")
-            return None
-        try:
-            store = self.engine.open(address)
-        except UnavailableError:
-            raise
-        except VectorsError:
-            if self.engine.about.in_folder:
-                raise
+        if (store := self.engine.find(address)) is None:
             return None
         store.close()
         made_from = self._made_from
@@ -150,6 +136,4 @@ class Making:
 
 def _is_written(store: Store) -> bool:
     """Return whether a part of the corpus has vectors in a store, or perhaps has."""
-    if store.about.in_folder:
-        return len(store) > 0 and store.encoded_share > 0
-    return bool(store.settings["progress"]["parts"]) or len(store) > 0
+    return store.encoded_share > 0 and (bool(store.settings["progress"]["parts"]) or len(store) > 0)

@@ -63,6 +63,10 @@ class CollectionModels:
     @cached_property
     def loaded(self) -> EncodingModel:
         """The model that made the collection, in its runtime; `VectorsError` if it has changed."""
+        if "sparse" not in self._settings.spaces:
+            raise ArgumentError(
+                f"{self._place}: the model's vectors are not searched: the indexes have different models"
+            )
         model = load_encoder(self.name, self.device, self._settings.meta.runtime)
         if not self.allow_changed:
             check_unchanged(model, self._settings.meta, self._place, INDEX_AGAIN)

@@ -165,8 +165,7 @@ class Passages:
     def __len__(self) -> int:
         version = self._store.version()
         if version is None or (count := self._counted.get(version)) is None:
-            local = self._store.about.in_folder
-            count = sum(1 for _ in self.ids()) if local else self._store.count(IS_FIRST)
+            count = sum(1 for _ in self.ids()) if self._store.about.cheap_reads else self._store.count(IS_FIRST)
             self._counted.clear()
             self._counted[version] = count
         return count

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.conditions import Conditions
 from vocable.collection.rerank import check_reranking, rerank_depth
-from vocable.collection.sorting import FieldsOf, sort_depth, sorted_by
+from vocable.collection.sorting import sort_depth, sorted_by
+from vocable.collection.verbatim import VERBATIM_MATCH, DocumentsOf, verbatim
 from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.base import UNBOUNDED
 from vocable.engines.filters import Filter, parse_filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
-from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth
+from vocable.indexes.fusion import MIN_DEPTH, aligned, fused, fusion_depth
 from vocable.indexes.ranking import Ranking
 from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, select
 
@@ -53,13 +55,13 @@ class Depths:
         options: SearchOptions,
         spaces: int,
         *,
-        spare: bool = False,
+        spare: int = 0,
         reachable: Callable[[int], int] = int,
         most: int = UNBOUNDED,
     ) -> Depths:
         """Return the depths of a search of some number of `spaces`; `ArgumentError` for a page that is too deep.
 
-        With `spare` more than k candidates are kept, at most `most`, since some hits may have the same text.
+        For each hit `spare` candidates are kept, at most `most` in all, since some hits are shown together.
         `reachable(k)` is the number of documents that a search for k can return.
         """
         sorted_hits, reranks = sort_depth(select(SortOptions, options)), rerank_depth(select(RerankOptions, options))
@@ -72,7 +74,7 @@ class Depths:
         first = reachable(max(kept, reranks))
         depth = fusion_depth(first) if fuses else first
         if spare and not sorted_hits:
-            kept = max(kept, min(max(SPARE_HITS, 2 * kept), most))
+            kept = max(kept, min(max(SPARE_HITS, spare * kept), most))
             first = reachable(max(kept, reranks))
             depth = depth if fuses else first
         return cls(k=k, offset=offset, depth=depth, first=first, kept=kept)
@@ -86,6 +88,7 @@ class SearchPlan:
     weights: Weights
     fusion: Fusion = "weighted"
     filter: Filter | None = None
+    idf_filter: Filter | None = None  # documents that give words and terms their IDF; None for all
     like: str | None = None  # id of a document whose vectors are the query
     min_score: float | None = None
     matching: Matching = field(default_factory=Matching)
@@ -93,9 +96,19 @@ class SearchPlan:
     sort: str | None = None  # field, or -FIELD
     query_encoding: QueryEncoding = field(default_factory=QueryEncoding)
     facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
+    by_page: bool = False  # the hits of one page are shown together
+    plain: bool = False  # queries are searched as they are: quotes and hyphens are no syntax
 
     @classmethod
-    def of(cls, depths: Depths, weights: Weights, options: SearchOptions, facets: tuple[str, ...] = ()) -> SearchPlan:
+    def of(
+        cls,
+        depths: Depths,
+        weights: Weights,
+        options: SearchOptions,
+        *,
+        facets: tuple[str, ...] = (),
+        by_page: bool = False,
+    ) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other."""
         reranking, condition = select(RerankOptions, options), options.get("filter")
         check_reranking(reranking)
@@ -111,6 +124,8 @@ class SearchPlan:
             sort=options.get("sort"),
             query_encoding=select(QueryEncoding, options),
             facets=facets,
+            by_page=by_page,
+            plain=options.get("plain", False),
         )
 
     @property
@@ -127,62 +142,81 @@ class SearchPlan:
         """Return the k documents after the offset of a ranking [q, kept]."""
         return ranking.after(self.depths.offset).first(self.depths.k)
 
-    def rankings(self, queries: EncodedQueries, search: Callable[[Space], Ranking]) -> dict[Space, Ranking]:
+    def rankings(
+        self, queries: EncodedQueries, search: Callable[[Space], Ranking], documents_of: DocumentsOf
+    ) -> dict[Space, Ranking]:
         """Return the rankings [q, depth] of the plan's spaces, with one list of ids; `search` makes those not yet made.
 
-        Equal searches of the same queries for different plans are made once.
+        A fusion of words and others also has the verbatim matches [q, 1], whose documents it reads. Equal searches of
+        the same queries for different plans are made once.
         """
-        conditions = self.depths.depth, self.like, repr(self.filter), repr(self.matching), repr(self.pruning)
-        searched = []
-        for space in self.weights:
-            if (space, *conditions) not in queries.searched:
-                queries.searched[space, *conditions] = search(space)
-            searched.append(queries.searched[space, *conditions])
-        return dict(zip(self.weights, aligned(searched), strict=True))
+        filters = repr((self.filter, self.idf_filter))
+        conditions = self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
+        rankings: dict[Space, Ranking] = {}
+        for name in (*self.weights, *([VERBATIM_MATCH] if "bm25" in self.weights and len(self.weights) > 1 else [])):
+            if (name, *conditions) not in queries.searched:
+                queries.searched[name, *conditions] = (
+                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM_MATCH else search(name)
+                )
+            rankings[name] = queries.searched[name, *conditions]
+        return dict(zip(rankings, aligned([*rankings.values()]), strict=True))
 
     def carry_out(
         self,
         rankings: Mapping[Space, Ranking],
         rerank: Callable[[Ranking], Ranking],
-        fields_of: FieldsOf,
+        documents_of: DocumentsOf,
         factors: Mapping[Space, np.ndarray] | None = None,
     ) -> Ranking:
         """Return the candidates [q, kept] of rankings [q, depth] by space, with their parts.
 
-        `rerank` is called if the plan reranks, and `fields_of` reads the fields of hits to sort. `factors` [q, depth]
-        multiply the scaled scores of a space.
+        `rerank` is called if the plan reranks, and `documents_of` reads the hits to sort. `factors` [q, depth] multiply
+        the scaled scores of a space. A verbatim match has the weight of all spaces together, which puts it first.
         """
         depths = self.depths
         if self.like is not None:
             rankings = {name: ranking.without([self.like]).first(depths.depth) for name, ranking in rankings.items()}
         if len(self.weights) > 1:
-            ranking = fused_with_parts(rankings, self.weights, self.fusion, depths.first, factors)
+            weights = {name: self.weights.get(name, sum(self.weights.values())) for name in rankings}
+            ranking = fused(rankings, weights, self.fusion, depths.first, factors)
         else:
             [ranking] = rankings.values()
             ranking = replace(ranking, parts=rankings)
         if self.reranks:
             ranking = rerank(ranking)
         ranking = ranking.first(depths.kept).after(0, self.min_score)
-        return ranking if self.sort is None else sorted_by(ranking, self.sort, fields_of)
+        return ranking if self.sort is None else sorted_by(ranking, self.sort, partial(_fields, documents_of))
+
+
+def _fields(documents_of: DocumentsOf, ids: Sequence[str]) -> list[Mapping[str, object]]:
+    return [{} if document is None else document.fields for document in documents_of(ids)]
 
 
 @dataclass(eq=False)
 class EncodedQueries:
-    """The texts of q queries, their vectors, which `encode` makes when they are first used, and rankings so far."""
+    """The texts of q queries, their vectors, which `encode` makes when they are first used, and rankings so far.
+
+    `conditions` on hits are by the number of the query; most queries have none.
+    """
 
     texts: Sequence[str]
     encode: Callable[[], EncodedTexts]
+    conditions: Mapping[int, Conditions] = field(default_factory=dict)
     searched: dict[Hashable, Ranking] = field(default_factory=dict)
+    _vectors: EncodedTexts | None = None
 
     @classmethod
     def of(cls, texts: Sequence[str], sparse: csr_array, dense: np.ndarray | None = None) -> EncodedQueries:
-        """Return queries whose vectors, sparse [q, v] and dense [q, d], are known."""
+        """Return queries without conditions whose vectors, sparse [q, v] and dense [q, d], are known."""
         return cls(texts, lambda: EncodedTexts(sparse, dense))
 
-    @cached_property
+    @property
     def vectors(self) -> EncodedTexts:
         """Return the sparse vectors [q, v], and any dense vectors [q, d] of the same pass."""
-        return self.encode()
+        # Not a cached_property: its lock, one for all queries in Python 3.11, would be held in a fork for ever.
+        if self._vectors is None:
+            self._vectors = self.encode()
+        return self._vectors
 
     def __len__(self) -> int:
         return len(self.texts)

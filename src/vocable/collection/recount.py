@@ -14,10 +14,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection, open_index
-from vocable.collection.hashed_words import NUMBERS
 from vocable.core.progress import progress
 from vocable.core.tables import NONE, Table, Tabular
 from vocable.engines.folder import FolderStore
+from vocable.engines.hashed_words import NUMBERS
 from vocable.engines.protocols import Space
 
 COUNTED = 1_000  # terms that a server counts at once
@@ -25,7 +25,7 @@ COUNTED = 1_000  # terms that a server counts at once
 
 @dataclass(frozen=True)
 class Recount(Tabular):
-    """The outcome of a recount; `words` and the lengths are None without BM25, and in a folder."""
+    """The outcome of a recount; the lengths are None without BM25, `words` also in a folder."""
 
     place: str
     engine: str
@@ -70,8 +70,8 @@ def check(index: str | os.PathLike[str] | Collection) -> Recount:
 
 def recount(collection: Collection) -> Recount:
     """Count the documents that have each term by reading all vectors, and compare."""
-    store, on_server = collection.store, not collection.store.about.in_folder
-    counted: list[Space] = ["sparse", *["bm25"] * (on_server and "bm25" in collection.spaces)]
+    store = collection.store
+    counted = [space for space in store.spaces if space != "dense"]
     frequencies = {space: Counter[int]() for space in counted}
     documents, ids = 0, store.ids()
     with progress("count", len(store)) as advance:
@@ -82,9 +82,7 @@ def recount(collection: Collection) -> Recount:
                 frequencies[space].update(dict(zip(columns.tolist(), counts.tolist(), strict=True)))
             advance(len(names))
     wrong = sum(_wrong(collection, space, frequencies[space], documents) for space in counted)
-    weighed = mean = None
-    if collection.counts.hashed_words is not None:
-        weighed, mean = collection.counts.hashed_words.mean, collection.counts.hashed_words.mean_now()
+    weighed, mean = store.lexicon.mean_lengths() if "bm25" in collection.spaces else (None, None)
     words = sum(column < NUMBERS for column in frequencies["bm25"]) if "bm25" in frequencies else None
     terms = len(frequencies["sparse"])
     return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
@@ -92,11 +90,6 @@ def recount(collection: Collection) -> Recount:
 
 def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:
     """Count the terms of a space that a search counts otherwise."""
-    if collection.store.about.in_folder:
-        known, total = collection.store.document_frequencies(), len(collection.store)
-        wanted = np.zeros_like(known)
-        wanted[list(counted)] = list(counted.values())
-        return int((known != wanted).sum()) + (total != documents)
     # A term that no document has is counted by a search too, if the vocabulary has it.
     columns = (
         np.arange(collection.settings.meta.size) if space == "sparse" else np.array(sorted(counted), dtype=np.int64)

@@ -14,7 +14,8 @@ from typing import Unpack, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.counts import DocumentCounts
+from vocable.collection.conditions import Conditions
+from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -23,13 +24,15 @@ from vocable.core.progress import progress
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import warn_of_unknown
-from vocable.engines.base import UNBOUNDED, Store, Vectors
-from vocable.engines.filters import Filter, check_field, check_fields
+from vocable.engines.base import Store, Vectors
+from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.fusion import MIN_DEPTH, parse_weights
+from vocable.indexes.fusion import parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
+from vocable.language.languages import ENGLISH
+from vocable.language.query_syntax import TypedQuery, parse_query
 from vocable.options import AnswerOptions, Matching, Pruning, SearchOptions, check, select
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,10 @@ logger = logging.getLogger(__name__)
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
+ANY_DOCUMENT = "all"  # in place of a filter
+# A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
+IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
+CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
 
 
 class CollectionSearch:
@@ -49,26 +56,52 @@ class CollectionSearch:
         spaces: Sequence[Space],
         models: CollectionModels,
         units: Units,
-        counts: DocumentCounts,
     ) -> None:
         self._place, self._store, self._spaces = place, store, spaces
-        self._models, self._units, self._counts = models, units, counts
+        self._models, self._units = models, units
 
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
-        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
+        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`),
+        or be of the same page (`groups.grouped`).
         """
-        weights = self.weighting(options)
+        weights, of_answer = self.weighting(options), select(AnswerOptions, options)
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        facets = select(AnswerOptions, options).get("facets")
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._most_hits)
-        return SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        by_page = spare and not of_answer.get("sections") and self.has_pages
+        candidates = (1 + FURTHER if by_page else 2) * spare
+        depths = Depths.of(
+            k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
+        )
+        facets = () if (names := of_answer.get("facets")) is None else self._facets(names)
+        plan = SearchPlan.of(depths, weights, options, facets=facets, by_page=by_page)
+        return replace(plan, idf_filter=self.idf_filter(plan.filter, options.get("idf_filter")))
 
-    def queries(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedQueries:
-        """Return the queries of a plan, encoded when a space or an explanation needs their vectors."""
-        return EncodedQueries(texts, partial(self._encode, plan, texts))
+    def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
+        """Return the queries of a plan with their conditions, encoded when a space or an explanation needs vectors.
+
+        `encoded` are the vectors, if they are known. Raises `ArgumentError` for a query that only excludes words.
+        """
+        typed = [TypedQuery(text) if plan.plain or plan.like is not None else parse_query(text) for text in texts]
+        read = [query.text for query in typed]
+        encode = partial(self._encode, plan, read) if encoded is None else lambda: encoded
+        return EncodedQueries(
+            read, encode, {number: self._conditions(query) for number, query in enumerate(typed) if query}
+        )
+
+    def _conditions(self, query: TypedQuery) -> Conditions:
+        """Return the conditions of a query; the documents with a rare word of a phrase are the only ones to check."""
+        language = str(self._store.settings.get("language", ENGLISH))
+        conditions = Conditions(query, self._units, language)
+        stems = query.required_stems(language) if "bm25" in self._spaces and self._units.whole else []
+        if stems:
+            vectors = self._store.lexicon.query_vectors(stems, stems=True)
+            ranking = self._store.search(vectors, CHECKED_AT_ONCE, space="bm25")
+            rarest = min((ranking.hits(number) for number in range(len(stems))), key=len)
+            if len(rarest) < CHECKED_AT_ONCE:
+                conditions.among(name for name, _ in rarest)
+        return conditions
 
     def _encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
         if plan.like is not None:
@@ -76,7 +109,7 @@ class CollectionSearch:
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
         encoder = self._models.queries(**plan.query_encoding)
         if encoder.query_idf:
-            encoder.term_idf = self._counts.idf  # of the commit that is searched
+            encoder.term_idf = partial(self._store.idf, filter=plan.idf_filter)  # of the commit that is searched
         with progress("search", total=len(texts)) as advance:
             vectors = encoder.encode_both(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
@@ -86,29 +119,29 @@ class CollectionSearch:
         """Return the candidates [q, kept] of a plan, best first."""
         if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
             _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
-        rankings = plan.rankings(queries, partial(self._of_space, queries, plan))
+        rankings = plan.rankings(queries, partial(self._of_space, queries, plan), self._units.documents)
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
             logger.warning("%s: %s: the hits are of the rest", self._place, missing)
         elif (share := self._store.encoded_share) < 1 and (share == 0 or rankings.keys() != {"bm25"}):
             missing = f"the index is being made: {share:.0%} of the documents have vectors so far"
         rerank = partial(self._reranked, queries, plan)
-        return replace(
-            plan.carry_out(rankings, rerank, self._fields, self._factors(rankings, plan.weights)), missing=missing
-        )
+        factors = self._factors(rankings, plan.weights)
+        return replace(plan.carry_out(rankings, rerank, self._units.documents, factors), missing=missing)
 
     def _of_space(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Ranking:
         """Return the ranking [q, depth] of a plan's queries in one space."""
-        depth, filter = plan.depths.depth + (plan.like is not None), plan.filter
+        depth = plan.depths.depth + (plan.like is not None)
+        search = partial(self.search_space, k=depth, filter=plan.filter, conditions=queries.conditions)
         if space == "sparse":
-            return self.search_space(queries.vectors.sparse, depth, filter=filter, **plan.matching)
+            return search(queries.vectors.sparse, **plan.matching)
         vectors: Vectors
         if space == "bm25":
-            vectors = self._counts.lexicon.query_vectors(queries.texts)
+            vectors = self._store.lexicon.query_vectors(queries.texts, idf_filter=plan.idf_filter)
         elif self._models.dense_inside or plan.like is not None:
             vectors = self._dense(queries)
         else:
             vectors = self._models.dense_queries(queries.texts)
-        return self.search_space(vectors, depth, space=space, filter=filter)
+        return search(vectors, space=space)
 
     def _dense(self, queries: EncodedQueries) -> np.ndarray:
         """Return the dense vectors [q, d] of queries, of the pass that gives their sparse vectors."""
@@ -172,44 +205,55 @@ class CollectionSearch:
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
+        conditions: Mapping[int, Conditions] | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents that pass the filter for each of `queries` [q, columns], in one space.
 
-        For an engine that does not count shared terms, more hits are requested until k have enough of the query's
-        terms. Raises `ArgumentError` for another option of `matching` that the engine does not support.
+        For `conditions` of queries, and an engine that does not count shared terms, more hits are requested until k
+        fulfil the conditions and have enough of the query's terms. Raises `ArgumentError` for another option of
+        `matching` that the engine does not support.
         """
-        conditions = {name: value for name, value in check(Matching, matching).items() if value}
+        counted = {name: value for name, value in check(Matching, matching).items() if value}
         if space not in self._spaces:
             raise ArgumentError(f"{self._place}: it was made without {space} vectors")
         if filter is not None:
             self.check_filter(filter)
         if isinstance(queries, np.ndarray):  # dense vectors have no terms
-            conditions = {}
-        if self._units.whole and conditions.keys() <= {*self._store.about.matching}:
-            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
-        hits, missing, share = [], None, conditions.pop("minimum_match", 0.0)
+            counted = {}
+        if self._units.whole and not conditions and counted.keys() <= {*self._store.about.matching}:
+            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counted))
+        hits, missing, share = [], None, counted.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
             query: csr_array = queries[[row]]
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
-            hits.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
-            missing = missing or getattr(self._store, "missing", None)
+            search = partial(self._store.search, query, space=space, filter=filter, **select(Matching, counted))
+            hits.append(self._hits(query, k, needed, space, search, (conditions or {}).get(row)))
+            missing = missing or self._store.missing
         return replace(ranking_of(hits, k), missing=missing)
 
     def _hits(
-        self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
+        self,
+        query: csr_array,
+        k: int,
+        needed: int,
+        space: Space,
+        search: Callable[..., Ranking],
+        conditions: Conditions | None,
     ) -> list[tuple[str, float]]:
-        """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
-        most = self._most_hits
+        """Return the k best hits of a query [1, columns] with `needed` of its terms that fulfil its conditions."""
+        most, enough_hits = self._store.max_hits, k if conditions is None else min(k, conditions.most)
         depth = min(4 * k, max(k, most))
         while True:
-            hits = enough = self._store.search(query, depth, space=space, filter=filter, **matching).hits(0)
+            hits = enough = search(k=depth).hits(0)
             if needed and hits:
                 stored = csr_array(self._store.vectors([identifier for identifier, _ in hits], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
                 enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
             enough = self._units.hits(enough)
-            if len(enough) >= k or len(hits) < depth or depth >= most:
+            if conditions is not None:
+                enough = conditions.met_by(enough)
+            if len(enough) >= enough_hits or len(hits) < depth or depth >= most:
                 return enough
             depth = min(4 * depth, most)
 
@@ -234,15 +278,9 @@ class CollectionSearch:
 
     def reachable(self, k: int) -> int:
         """Return k, or the number of documents if it is smaller; a server is asked for it only if k is large."""
-        of_server = not self._store.about.in_folder
-        if of_server and (k <= MIN_DEPTH or getattr(self._store.opening, "partial", False)):
+        if k <= self._store.uncounted_depth or self._store.partial:
             return k
         return min(k, max(1, len(self._units)))
-
-    @property
-    def _most_hits(self) -> int:
-        """The largest number of hits that the engine returns."""
-        return getattr(self._store, "max_hits", None) or UNBOUNDED
 
     @property
     def known_fields(self) -> frozenset[str] | None:
@@ -250,14 +288,34 @@ class CollectionSearch:
         names = self._store.settings.get("fields")
         return None if names is None else frozenset(names)
 
-    def check_filter(self, filter: Filter) -> None:
+    @property
+    def has_pages(self) -> bool:
+        """Return whether documents may be sections of pages."""
+        return self.known_fields is None or FILE in self.known_fields
+
+    def check_filter(self, filter: Filter, option: str = "filter") -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
 
         On a server, where several writers may add fields at once, an unknown field is a warning.
         """
         if not self._store.about.filters:
-            raise ArgumentError(f"filter: the {self._store.about.engine} engine has no filters")
-        self._check_names(partial(check_fields, filter))
+            raise ArgumentError(f"{option}: the {self._store.about.engine} engine has no filters")
+        self._check_names(partial(check_fields, filter, option=option))
+
+    def idf_filter(self, filter: Filter | None, given: str | Filter | None = None) -> Filter | None:
+        """Return the filter whose documents give words and terms their IDF; None for all documents.
+
+        By default these are the documents that pass the `filter` of the search, if they are few.
+        """
+        if given is not None:
+            if (chosen := None if given == ANY_DOCUMENT else _parsed(given)) is not None:
+                self.check_filter(chosen, "idf_filter")
+            return chosen
+        if filter is None or not self._store.about.filters:
+            return None
+        no_terms = np.empty(0, np.int64)
+        (_, passing), (_, documents) = (self._store.count_terms(no_terms, filter=part) for part in (filter, None))
+        return filter if passing < IDF_SHARE * documents else None
 
     def _facets(self, names: str) -> tuple[str, ...]:
         """Return the fields of facets; raise `ArgumentError` for a field that no document has; on a server, warn."""
@@ -272,7 +330,7 @@ class CollectionSearch:
             if (known := self.known_fields) is not None:
                 check_known(known)
         except ArgumentError:
-            if self._store.about.in_folder:
+            if self._store.about.knows_fields:
                 raise
             if (names := self._store.settings_now().get("fields")) is not None:
                 try:
@@ -280,5 +338,6 @@ class CollectionSearch:
                 except ArgumentError as error:
                     logger.warning("%s: %s", self._place, error)
 
-    def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
-        return [{} if document is None else document.fields for document in self._units.documents(ids)]
+
+def _parsed(filter: str | Filter | None) -> Filter | None:
+    return parse_filter(filter) if isinstance(filter, str) else filter

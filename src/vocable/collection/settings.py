@@ -42,7 +42,7 @@ class CollectionSettings:
     engine: str
     model: str
     source: str
-    meta: VectorsMeta  # record of the vectors, with the fingerprint of their model
+    meta: VectorsMeta  # record of the vectors, with the fingerprint of their model; of several indexes, size 0 for none
     limits: Limits
     bm25: bool
     language: str = field(default=ENGLISH, kw_only=True)  # language of the words
@@ -64,7 +64,7 @@ class CollectionSettings:
     @property
     def spaces(self) -> tuple[Space, ...]:
         """The spaces of the documents' vectors."""
-        return ("sparse", *["bm25"] * self.bm25, *["dense"] * (self.dense is not None))
+        return (*["sparse"] * bool(self.meta.size), *["bm25"] * self.bm25, *["dense"] * (self.dense is not None))
 
 
 def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:

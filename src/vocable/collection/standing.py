@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.collection.answers import score_parts
 from vocable.collection.collection import Collection, open_index
+from vocable.collection.plan import EncodedQueries
 from vocable.core.tables import text_width, visible
 from vocable.data.texts import Text, as_text
 from vocable.encoding.models import Model
@@ -32,7 +33,9 @@ from vocable.explanation.explain import (
     json_values,
     text_terms,
 )
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
+from vocable.language.query_syntax import parse_query
 from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, checked, select
 
 LISTED = 20  # terms of a query, and terms that one side has alone
@@ -45,9 +48,10 @@ class Standing:
 
     `rank` and `score` are None if the document is not among the first `searched` hits. `last_score` is the score of hit
     k, None if there are fewer hits. `passes` says whether the document passes the filter, None without a filter; if it
-    does not, the ranks come from a search without the filter. `explanation` explains the model's own score. `lacking`
-    are terms of the query that the document lacks, and `unasked` terms of the document that the query lacks. `parts`
-    are the parts of a fused score.
+    does not, the ranks come from a search without the filter. `unmet` is the condition of the query that the document
+    does not fulfil, such as a phrase; then the ranks come from a search without conditions. `explanation` explains the
+    model's own score. `lacking` are terms of the query that the document lacks, and `unasked` terms of the document
+    that the query lacks. `parts` are the parts of a fused score.
     """
 
     id: str
@@ -58,6 +62,7 @@ class Standing:
     score: float | None
     last_score: float | None
     passes: bool | None
+    unmet: str | None
     explanation: Explanation
     lacking: Expansion
     unasked: Expansion
@@ -86,6 +91,8 @@ class Standing:
     def _place(self) -> str:
         """Return the rank and the scores in words."""
         without = "the filter leaves it out; without it, " if self.passes is False else ""
+        if self.unmet is not None:
+            without = f"{self.unmet}; {without or 'without that, '}"
         if self.rank is None:
             where = "shares no term with the query" if not self.explanation.matches else "is no hit"
             return f"{without}it {where}" if self.searched < DEEPEST else f"{without}not among {self.searched:,} hits"
@@ -134,10 +141,9 @@ def explain(
         asked = select(QueryEncoding, options)
         if k is not None or options.keys() - asked.keys():
             raise ArgumentError("`k` and the options of a ranking go with the id of a document")
-        text, encoder = as_text(query, "query"), model.models.queries(**asked)
-        return expand_vector(
-            encoder.encode([text]), model.models.terms, text_terms(model.models.loaded, text), LISTED, wacky
-        )
+        text, encoder = parse_query(as_text(query, "query")).text, model.models.queries(**asked)
+        [tokens] = text_terms(model.models.loaded, [text])
+        return expand_vector(encoder.encode([text]), model.models.terms, tokens, LISTED, wacky)
     return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
 
 
@@ -147,7 +153,7 @@ def _standing(
     [document] = collection.documents([name])
     if document is None:
         raise ArgumentError(f"{collection.place}: there is no document {name!r}")
-    passes, filter = None, options.get("filter")
+    passes, unmet, filter = None, None, options.get("filter")
     if filter is not None:
         collection.searcher.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
@@ -157,6 +163,9 @@ def _standing(
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     plan = collection.searcher.plan(depth, select(SearchOptions, options))
     queries = collection.searcher.queries(plan, [query])
+    [query], conditions = queries.texts, queries.conditions.get(0)
+    if conditions is not None and (unmet := conditions.unmet_by(document)):
+        queries = EncodedQueries([query], queries.encode)
     while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
         plan = collection.searcher.plan(depth, select(SearchOptions, options))
         ranking = plan.page(collection.searcher.rank(queries, plan))
@@ -166,8 +175,8 @@ def _standing(
     vector = queries.vectors.sparse
     [shown] = collection.units.shown([document], lambda: vector)
     stored, names = collection.vectors([shown.id]), collection.models.terms
-    model = collection.models.loaded
-    query_terms, document_terms = text_terms(model, query), text_terms(model, shown.full)
+    query_terms, document_terms = text_terms(collection.models.loaded, [query, shown.full])
+    words = QueryWords(query, collection.settings.language)
     return Standing(
         id=name,
         title=document.title,
@@ -177,10 +186,11 @@ def _standing(
         score=None if rank is None else hits[rank - 1][1],
         last_score=hits[k - 1][1] if len(hits) >= k else None,
         passes=passes,
+        unmet=unmet,
         explanation=explain_vectors(vector, stored, names, query_terms, document_terms, wacky),
         lacking=expand_vector(_alone(vector, stored), names, query_terms, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, document_terms, LISTED, wacky),
-        parts=None if rank is None else score_parts(collection, ranking, 0, [document], query)[0],
+        parts=None if rank is None else score_parts(ranking, 0, [document], words)[0],
     )
 
 

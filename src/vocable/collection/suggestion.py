@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
 from unicodedata import category
 
 import numpy as np
@@ -30,7 +29,7 @@ def _are_unknown(collection: Collection, text: str) -> dict[tuple[int, int], boo
     if "bm25" not in collection.spaces or not places:
         return {}
     typed = [text[start:end] for start, end in places]
-    unknown = np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0
+    unknown = np.diff(collection.store.lexicon.query_vectors(typed).indptr) == 0
     runs: dict[tuple[int, int], bool] = {}
     for (start, end), is_unknown, stems in zip(places, unknown.tolist(), stemmed(typed, language), strict=True):
         last = next(reversed(runs), (0, 0))
@@ -51,7 +50,7 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
     if not any(are_unknown.values()):
         return None
     typed = dict.fromkeys(text[start:end] for (start, end), is_unknown in are_unknown.items() if is_unknown)
-    terms = set(collection.models.terms) if guessing and all(are_unknown.values()) else set[str]()
+    terms = collection.models.loaded.columns if guessing and all(are_unknown.values()) else {}
     guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
     more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
     words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"
@@ -65,10 +64,8 @@ def suggestion(collection: Collection, text: str) -> str | None:
     A collection on a server suggests nothing, since it has only hashes of words. A word that is a term of the model is
     right, if the model is loaded already; this function never loads a model.
     """
-    if collection.counts.hashed_words is not None:
-        return None
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
-    known = set(collection.models.terms) if loaded else set[str]()
+    known = collection.models.loaded.columns if loaded else {}
     for (start, end), is_unknown in _are_unknown(collection, text).items():
         word = text[start:end]
         if not is_unknown or unspaced(word):  # an edit of a pair of letters is another word
@@ -86,7 +83,7 @@ def _nearest(collection: Collection, word: str) -> str | None:
     """
     language = collection.settings.language
     [[stem, *_]], [typed] = stemmed([word], language), words(word)
-    edits, lexicon = edits_of(typed), cast(Any, collection.counts.lexicon)
+    edits, lexicon = edits_of(typed), collection.store.lexicon
     counts = dict(lexicon.words_like(typed[:2], max(3, len(typed) // 2 - 1), len(typed) + edits))
     if not (stems := likely_stems(typed, stem, counts)):
         return None

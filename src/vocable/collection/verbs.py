@@ -95,7 +95,7 @@ def _with_sections(opened: Collection, documents: Iterable[Document], source: st
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
     files, whole = {*seen.values()}, source == opened.settings.source
-    if opened.store.about.in_folder:
+    if opened.store.about.cheap_reads:
         others = opened.writer.others(seen)
         names = [name for name in others if whole or any(name[:end] in files for end in _file_ends(name))]
         stored = filter(None, opened.documents(names))

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
 from typing import TypeAlias
@@ -17,7 +17,6 @@ from typing import TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import UnitChange, Units
 from vocable.collection.records import Changed
@@ -56,10 +55,9 @@ class CollectionWriter:
         settings: CollectionSettings,
         models: CollectionModels,
         units: Units,
-        counts: DocumentCounts,
     ) -> None:
         self._place, self._store, self._settings = place, store, settings
-        self._models, self._units, self._counts = models, units, counts
+        self._models, self._units = models, units
 
     @patiently()
     def fill(self, parts: Parts, total: int | None = None) -> None:
@@ -78,7 +76,7 @@ class CollectionWriter:
                     raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
             self._encode_rest(done)
             with self._store.changing():
-                self._counts.settle()
+                self._store.finish()
                 self._store.configure(self._store.settings | {"whole": True})
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
@@ -94,7 +92,7 @@ class CollectionWriter:
 
     def _fill_parts(self, parts: Parts, done: StreamProgress, total: int | None) -> None:
         """Write further parts of a corpus, and count them in `done`."""
-        resumed, local = done.parts, self._store.about.in_folder  # a killed call may have written the first part
+        resumed, local = done.parts, self._store.about.words_first  # a killed call may have written the first part
         part = next(parts, None)
         with progress("words" if part and local and part[1] is None else "index", total, begun=done.texts) as advance:
             while part is not None:
@@ -150,10 +148,8 @@ class CollectionWriter:
         return Coverage(*done.coverage).with_sample(texts, self._models.documents.tokenization)
 
     def _keep(self, done: StreamProgress) -> None:
-        """Store the counts of a making, and the mean length of the words on a server."""
-        words = self._counts.hashed_words
-        lengths = {} if words is None else {"mean_length": words.mean}
-        self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
+        """Store the counts of a making."""
+        self._store.configure(self._store.settings | {"progress": asdict(done)})
 
     def add(self, documents: Documents) -> Changed:
         """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.
@@ -203,7 +199,7 @@ class CollectionWriter:
             while part := list(islice(names, self._store.about.part)):
                 gone = [document for document in self._units.documents(part) if document is not None]
                 changes = [*self._units.changes([], gone)] if gone else []
-                with self._together() if changes else nullcontext():
+                with self._store.changing() if changes else nullcontext():
                     for change in changes:
                         self._write(change, csr_array((0, self._settings.meta.size), dtype=np.float32))
                 deleted += len(gone)
@@ -220,16 +216,13 @@ class CollectionWriter:
     def check_changes(self) -> None:
         """Raise `ArgumentError` for a collection that cannot change."""
         if not self._store.about.changes:
-            raise ArgumentError(f"{self._place} cannot change: index again to a plain folder, or to a server")
+            raise ArgumentError(f"{self._place} cannot change: {self._store.about.instead}")
         if not self._store.settings_now().get("whole", True):
             raise ArgumentError(f"{self._place} is unfinished: repeat the command that began it, then change it")
 
     def _settle(self) -> None:
         """Settle after a successful change, or a change that found all its documents."""
-        self._store.sync()
-        if self._counts.hashed_words is not None:
-            self._counts.settle()
-            self._counts.hashed_words.warn_of_drift()
+        self._store.settle()
         if self._store.version() is None:  # after a kill: all that this change repeats may be written already
             with self._store.changing():
                 pass
@@ -254,16 +247,12 @@ class CollectionWriter:
             counts.empty += int((np.diff(sparse.indptr) == 0).sum())
             counts.windows += 0 if whole else len(change.added)
             writes.append((change, sparse, dense))
-        with self._together():
+        with self._store.changing():
             for change, sparse, dense in writes:
                 self._write(change, sparse, dense)
         if encoded is not None or not whole:
             advance(len(documents))
         return counts
-
-    def _together(self) -> AbstractContextManager[None]:
-        """Return a context whose writes are one commit; on a server, each write is."""
-        return self._store.changing() if self._store.about.in_folder else nullcontext()
 
     def _encoded(
         self, documents: Sequence[Document], counts: StreamProgress, advance: Callable[[int], object]
@@ -287,12 +276,11 @@ class CollectionWriter:
         documents = change.added
         vectors = self._all_vectors(documents, sparse, dense)
         gone = {document.id for document in change.removed} - {document.id for document in documents}
-        with self._counts.changing(documents) as weights:
-            self._know_fields(documents)
-            if documents:
-                self._store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
-            if gone:
-                self._store.delete(sorted(gone))
+        self._know_fields(documents)
+        if documents:
+            self._store.upsert(documents, vectors)
+        if gone:
+            self._store.delete(sorted(gone))
 
     def _all_vectors(
         self, documents: Sequence[Document], sparse: csr_array, dense: np.ndarray | None

@@ -64,7 +64,10 @@ def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> lis
             count = sum(1 for line in bounded_lines(file) if line.strip())
         marks = _line_marks(stream.lines, _bounds(count, size, spans))
     pairs = pairwise(marks)
-    cuts = [Span(first, last - first, start, end, line, "") for (first, start, line), (last, end, _) in pairs]
+    cuts = [
+        Span(before=first, size=last - first, start=start, end=end, line=line, digest="")
+        for (first, start, line), (last, end, _) in pairs
+    ]
     return [span._replace(digest=digest(source, kind, span)) for span in cuts]
 
 

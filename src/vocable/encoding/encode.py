@@ -145,8 +145,8 @@ def encode(
             raise ArgumentError("with output, texts is the source of the texts, such as a file")
         records = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
     named = name or model_name(model)
-    check_length(model, options.get("max_length"))
-    loaded = load_encoder(model, options.get("device"), options.get("runtime"), options.get("dtype", "auto"))
+    check_length(model, options["max_length"])
+    loaded = load_encoder(model, options["device"], options["runtime"], options["dtype"])
     encoder = TextEncoder(loaded, role, **options)
     if output is None or records is None:
         vectors = encoder.encode(cast(Texts, texts))

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,8 @@ class GraphModel(EncodingModel):
     def special_terms(self) -> NDArray[np.int64]:
         if self.own_terms is not None:
             return special_columns_of(self.own_terms)
-        return self.tokenization_of("document").special_ids(self.settings.size)
+        tokenization = self.tokenization_of("document")
+        return special_ids(tokenization.tokenizer.get_vocab(), tokenization.marked, self.settings.size)
 
     def fingerprint(self, number_type: str | None = None) -> Parts:
         graph = GRAPHS[self.settings.format][self.settings.int8]
@@ -277,6 +278,8 @@ class GraphTokenization(Tokenization):
             raise ModelError(f"{path}: the tokenizer is missing or damaged ({error})") from error
         if (read := self.tokenizer.get_vocab_size()) > tokens:
             raise ModelError(f"{path}: another model's: it has {read:,} tokens, the graph {tokens:,}")
+        added = self.tokenizer.get_added_tokens_decoder().items()
+        self.marked = self.special | {i for i, token in added if token.special}
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
@@ -291,10 +294,6 @@ class GraphTokenization(Tokenization):
     @property
     def normalizer(self) -> Normalizer | None:
         return self.tokenizer.normalizer
-
-    @property
-    def vocabulary(self) -> Mapping[str, int]:
-        return self.tokenizer.get_vocab()
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         with TOKENIZING:
@@ -320,9 +319,8 @@ class GraphTokenization(Tokenization):
             numbers: list[int | None] = self.tokenizer.encode(text, add_special_tokens=False).word_ids
         return numbers
 
-    def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
-        added = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
-        return special_ids(self.vocabulary, self.special | added, size)
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return [cast(str, self.tokenizer.id_to_token(i)) for i in ids]
 
     def surfaces(self) -> list[Surface | None]:
         return token_surfaces(self.tokenizer, self.special)

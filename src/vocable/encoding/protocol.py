@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -47,6 +48,7 @@ class Tokenization(ABC):
     """A tokenizer: the tokens of texts, their places, and the vocabulary."""
 
     special: frozenset[int]  # ids of special tokens, such as [CLS] and [UNK]
+    marked: frozenset[int]  # these, and ids of added tokens that are marked as special
     unknown: int | None  # id of the unknown token
     has_places: bool  # returns the places of tokens
 
@@ -54,11 +56,6 @@ class Tokenization(ABC):
     @abstractmethod
     def backend(self) -> Tokenizer:
         """The tokenizer of the tokenizers library; raises `ModelError` for a tokenizer in Python."""
-
-    @property
-    @abstractmethod
-    def vocabulary(self) -> Mapping[str, int]:
-        """The ids of all tokens, including added tokens."""
 
     @property
     @abstractmethod
@@ -83,17 +80,12 @@ class Tokenization(ABC):
         """Return the number of the word of each token of a text, without special tokens around them."""
 
     @abstractmethod
-    def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
-        """Return the ids below `size` of special and unused tokens, and ids without a token, ascending."""
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens with these ids."""
 
     @abstractmethod
     def surfaces(self) -> list[Surface | None]:
         """Return the surface of every id, None for unused ids; raise `ModelError` if tokens cannot be read as text."""
-
-    def names(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens with these ids."""
-        named = {i: token for token, i in self.vocabulary.items()}
-        return [named[i] for i in ids]
 
 
 class EncodedTexts(NamedTuple):
@@ -192,6 +184,11 @@ class EncodingModel(ABC):
     @abstractmethod
     def terms(self) -> list[str]:
         """The v output terms by column; a column without a token is `<column>`."""
+
+    @cached_property
+    def columns(self) -> Mapping[str, int]:
+        """The columns of the output terms by name."""
+        return {term: column for column, term in enumerate(self.terms)}
 
     @property
     @abstractmethod

@@ -17,9 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from vocable.encoding.vectors import read_table, vocabulary_fingerprint
 from vocable.errors import VectorsError
-from vocable.options import Share, checked
+from vocable.options import WACKY_SHARE, Share, checked
 
-WACKY_SHARE = 0.1  # our choice: the score orders terms, but has no threshold above which a term is wacky
 SCORES_KEY = b"vocable wackiness"
 SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
 SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}

@@ -23,8 +23,8 @@ from tokenizers.normalizers import Normalizer
 
 from vocable.data.texts import as_texts
 from vocable.encoding.models import Model, encoding_model
-from vocable.encoding.protocol import Tokenization
-from vocable.encoding.tokens import WORD_MARKS, backend_of
+from vocable.encoding.protocol import EncodingModel, Tokenization
+from vocable.encoding.tokens import UNUSED, WORD_MARKS, backend_of
 from vocable.encoding.vectors import as_vectors, selected
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import checked
@@ -112,7 +112,7 @@ def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> 
     if encoder.own_terms is None:
         ids = _own_tokens(encoder.tokenization, texts)
     else:
-        places_of_texts = _own_words(encoder.tokenization.normalizer, encoder.own_terms, words, texts)
+        places_of_texts = _own_words(encoder, words, texts)
         ids = ([column for _, column in places] for places in places_of_texts)
     size = len(encoder.terms)
     columns = [np.array([column for column in text_ids if column < size], dtype=np.int32) for text_ids in ids]
@@ -130,17 +130,16 @@ def term_places(model: Model, text: str) -> list[Word]:
     encoder = encoding_model(model)
     tokenization, own_terms = encoder.tokenization, encoder.own_terms
     if own_terms is not None:
-        [place_ends] = _own_words(tokenization.normalizer, own_terms, "any", [text])
+        [place_ends] = _own_words(encoder, "any", [text])
         return [Word(own_terms[column], start, end) for (start, column), end in sorted(place_ends.items())]
     if not tokenization.has_places:
         return []
     cut = [token for token in tokenization.places(text) if token.id not in tokenization.special]
     names = tokenization.names([token.id for token in cut])
-    places = [(name, start, end) for name, (_, start, end) in zip(names, cut, strict=True)]
     # Some tokenizers include the white space in front of a word in its first token.
-    blank = [len(text[start:end]) - len(text[start:end].lstrip()) for _, start, end in places]
-    moved = [Word(name, start + spaces, end) for (name, start, end), spaces in zip(places, blank, strict=True)]
-    return [word for word in moved if word.start < word.end]
+    stripped = [end - len(text[start:end].lstrip()) for _, start, end in cut]
+    places = zip(names, stripped, [end for _, _, end in cut], strict=True)
+    return [Word(name, start, end) for name, start, end in places if start < end]
 
 
 def special_terms(model: Model) -> np.ndarray:
@@ -149,18 +148,20 @@ def special_terms(model: Model) -> np.ndarray:
 
 
 def _own_tokens(tokenization: Tokenization, texts: Sequence[str]) -> Iterator[list[int]]:
-    around = {*tokenization.special_ids().tolist()} - {tokenization.unknown}
     for start in range(0, len(texts), TOKENIZED_TEXTS):
-        for ids in tokenization.ids(texts[start : start + TOKENIZED_TEXTS]):
+        ids_of_texts = tokenization.ids(texts[start : start + TOKENIZED_TEXTS])
+        distinct = [*set[int]().union(*ids_of_texts)]  # a whole vocabulary takes 40 times as long as a text
+        unused = {i for i, name in zip(distinct, tokenization.names(distinct), strict=True) if UNUSED.fullmatch(name)}
+        around = (tokenization.marked | unused) - {tokenization.unknown}
+        for ids in ids_of_texts:
             yield [token for token in ids if token not in around]
 
 
-def _own_words(
-    normalizer: Normalizer | None, own_terms: Sequence[str], words: Words, texts: Iterable[str]
-) -> Iterator[dict[tuple[int, int], int]]:
+def _own_words(model: EncodingModel, words: Words, texts: Iterable[str]) -> Iterator[dict[tuple[int, int], int]]:
     """Yield the places of each text's terms: {(start, column): end}."""
-    normalize = (lambda term: term) if words == "any" or normalizer is None else normalizer.normalize_str
-    column_of = {normalize(term): column for column, term in enumerate(own_terms)}
+    normalizer, column_of = model.tokenization.normalizer, model.columns
+    if words != "any" and normalizer is not None:
+        column_of = {normalizer.normalize_str(term): column for term, column in column_of.items()}
 
     @lru_cache(CACHED_WORDS)
     def columns_of(word: str) -> list[int]:

@@ -54,13 +54,13 @@ class TextEncoder:
         query_idf: IdfPower = None,
         **options: Unpack[Encoding],  # `device` and `runtime` are the model's
     ) -> None:
-        self.long_documents = options.get("long_documents", "truncate")
+        self.long_documents = options["long_documents"]
         if self.long_documents == "passages":
             raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
-        max_terms = options.get("max_terms")
-        self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
+        max_terms = options["max_terms"]
+        self.role, self.min_weight, self.mass = role, options["min_weight"], options["mass"]
         self.loaded = encoding_model(model)  # in the number type that it was loaded in
-        encoder = self.loaded.encoder(role, options.get("dtype", "auto"), options.get("max_length"))
+        encoder = self.loaded.encoder(role, options["dtype"], options["max_length"])
         self.model, self._encoder, self.pooling, settings = encoder.model, encoder, encoder.pooling, encoder.settings
         self.prompt, self.max_length, self.truncation = settings.prompt, settings.max_length, encoder.truncation
         self.max_terms, self.batch_tokens = max_terms or settings.max_terms, encoder.batch_tokens

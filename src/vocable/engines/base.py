@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
-from itertools import islice
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
+from vocable.encoding.idf import idf
 from vocable.encoding.vectors import as_vectors
 from vocable.engines.filters import Filter
-from vocable.engines.protocols import About, NoOptions, Space
+from vocable.engines.protocols import About, Lexicon, NoOptions, Space
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.options import Matching, check_fields
@@ -41,6 +41,9 @@ class Store(ABC):
     """
 
     about: ClassVar[About]
+    max_hits: ClassVar[int] = UNBOUNDED  # hits that a search returns at most
+    uncounted_depth = 0  # a search for up to this many hits does not ask for the number of documents
+    missing: str | None = None  # what the last search of this thread left out
     place: str  # for messages, without a password
     spaces: dict[Space, int]  # number of columns of each space; 0: any number
     settings: dict[str, Any]  # JSON values that are stored with the documents
@@ -56,6 +59,17 @@ class Store(ABC):
     def open(cls, address: str) -> Self:
         """Open a store; raise `VectorsError` if it is missing, damaged or in use."""
 
+    @classmethod
+    @abstractmethod
+    def find(cls, address: str) -> Self | None:
+        """Open the store at an address, or return None. Raises `ArgumentError` if something else stands there."""
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        """Return the address of the collection that replaces others under an alias; only servers have aliases."""
+        instead = f"index to another folder and rename it, or `vocable add {address} CORPUS --replace`"
+        raise ArgumentError(f"replace is for servers: {instead}")
+
     @abstractmethod
     def configure(self, settings: dict[str, object]) -> None:
         """Replace the settings."""
@@ -63,6 +77,8 @@ class Store(ABC):
     @abstractmethod
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         """Add documents with their vectors [m, columns] by space, and replace documents with the same ids.
+
+        The store counts the words of BM25 itself, if its settings say `bm25`.
 
         When this returns, searches find the documents, and a durable engine keeps them even if the process is killed.
         All documents are checked before the first is written. If several documents have the same id, the last is
@@ -90,7 +106,6 @@ class Store(ABC):
     def ids(self) -> Iterator[str]:
         """Iterate over the ids of all documents, in any order."""
 
-    @abstractmethod
     def search(
         self,
         queries: Vectors,
@@ -109,6 +124,16 @@ class Store(ABC):
                 has more terms than the engine takes.
             VectorsError: the number of columns of the queries is wrong.
         """
+        if name := next((name for name, value in matching.items() if value and name not in self.about.matching), None):
+            raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
+        if not 1 <= k <= self.max_hits:
+            most = f" and at most {self.max_hits:,} in {self.about.engine}" if self.max_hits < UNBOUNDED else ""
+            raise ArgumentError(f"k must be at least 1{most}, not {k}")
+        return self._search(queries, k, space, filter, matching)
+
+    @abstractmethod
+    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
+        """Carry out a search with k and `matching` in range."""
 
     @abstractmethod
     def optimize(self) -> None:
@@ -153,6 +178,16 @@ class Store(ABC):
         yield
 
     @property
+    def partial(self) -> bool:
+        """True if a search may answer from a part of the documents."""
+        return False
+
+    @property
+    def searchable(self) -> bool:
+        """True if searches find documents: of an engine that counts `words_first` also while the index is made."""
+        return bool(self.settings.get("whole"))
+
+    @property
     def encoded_share(self) -> float:
         """The share of the documents that have vectors; an index that is being made counts their words first."""
         return 1.0
@@ -161,9 +196,12 @@ class Store(ABC):
         """Return whether the documents in rows of a ranking, int32 [q, k], have no vectors yet, bool [q, k]."""
         return np.zeros(rows.shape, bool)
 
-    def sync(self) -> bool:
-        """Make durable what a killed writer may have left otherwise; return whether the engine needs it."""
-        return False
+    def finish(self) -> None:
+        """Tidy up when all documents of a new collection are written."""
+        self.optimize()
+
+    def settle(self) -> None:  # noqa: B027
+        """Make a change durable, which a killed writer may have left otherwise, and weigh its words."""
 
     def without_vectors(self) -> Iterator[Document]:
         """Iterate over the documents that have no vectors yet."""
@@ -179,20 +217,22 @@ class Store(ABC):
         documents = [document for document in self.documents(ids) if document is not None]
         self.upsert(documents, kept | {space: vectors})
 
-    def document_frequencies(self) -> np.ndarray:
-        """Count the documents that have each term, int64 [v], by reading all sparse vectors."""
-        counts, ids = np.zeros(self.spaces["sparse"], dtype=np.int64), self.ids()
-        while batch := list(islice(ids, self.about.part)):
-            counts += np.bincount(csr_array(self.vectors(batch)).indices, minlength=len(counts))
-        return counts
+    @property
+    def lexicon(self) -> Lexicon:
+        """The words of the documents; `ArgumentError` for a collection without BM25."""
+        raise ArgumentError(f"{self.place}: it was made without bm25 vectors")
 
-    def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents; for engines on servers."""
-        raise NotImplementedError
+    @abstractmethod
+    def count_terms(
+        self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None
+    ) -> tuple[np.ndarray, int]:
+        """Count the documents that have each of t terms, int64 [t], and all documents: those that pass a filter."""
 
-    def count_here(self, terms: np.ndarray) -> np.ndarray | None:
-        """Count the documents that have each of t terms, int64 [t]; None if a server would have to be asked."""
-        return None
+    def idf(self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None) -> np.ndarray:
+        """Return the IDF of t terms in the documents that pass a filter, float32 [t]; 1 without documents."""
+        frequencies, documents = self.count_terms(columns, space, filter)
+        # A server that is written to counts documents and terms at two moments.
+        return idf(np.minimum(frequencies, documents), documents) if documents else np.ones(len(columns), np.float32)
 
     def count(self, filter: Filter) -> int:
         """Count the documents that pass the filter; for engines that have filters and can change."""
@@ -272,7 +312,6 @@ class RowStore(Store):
     """A store that writes, reads and searches documents page by page; an engine adds the primitives."""
 
     page: int = 1_000  # documents or queries in one request
-    max_hits: ClassVar[int | None] = None
     ties_by_id: ClassVar[bool] = True  # the engine itself orders documents with equal scores by id
 
     @abstractmethod
@@ -319,24 +358,14 @@ class RowStore(Store):
             raise ArgumentError(f"{self.place}: there is no document {missing!r}")
         return matrix_of([rows[identifier] for identifier in ids], space, columns)
 
-    def search(
-        self,
-        queries: Vectors,
-        k: int = 10,
-        *,
-        space: Space = "sparse",
-        filter: Filter | None = None,
-        **matching: Unpack[Matching],
-    ) -> Ranking:
-        if name := next((name for name, value in matching.items() if value), None):
-            raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
-        rows = list(rows_of(self._checked_queries(queries, k, space)))
+    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
+        rows = list(rows_of(self._checked_queries(queries, space)))
         hits = [hits for page in pages(rows, self.page) for hits in self._best(page, k, space, filter)]
         return ranking_of(hits, k)
 
     def _best(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         """Iterate over the k best documents of each query, and the documents that tie with the k-th."""
-        most = self.max_hits or UNBOUNDED
+        most = self.max_hits
         depth = k if self.ties_by_id else min(k + 1, most)
         for row, hits in zip(rows, self._query(rows, depth, space, filter), strict=True):
             depth_of_query = depth
@@ -356,11 +385,8 @@ class RowStore(Store):
             raise ArgumentError(f"space must be one of {', '.join(self.spaces)}, not {space!r}")
         return self.spaces[space]
 
-    def _checked_queries(self, queries: Vectors, k: int, space: Space) -> Vectors:
+    def _checked_queries(self, queries: Vectors, space: Space) -> Vectors:
         columns, about = self._columns(space), self.about
-        if k < 1 or (self.max_hits is not None and k > self.max_hits):
-            most = f" and at most {self.max_hits:,} in {about.engine}" if self.max_hits else ""
-            raise ArgumentError(f"k must be at least 1{most}, not {k}")
         queries = _fitting(queries, columns, "queries")
         if queries.ndim != 2 or queries.shape[1] != (columns or UNBOUNDED):
             raise VectorsError(f"the queries have {queries.shape[-1]} columns, the documents {columns}")

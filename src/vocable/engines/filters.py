@@ -127,10 +127,10 @@ def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] =
     return frozenset(names)
 
 
-def check_fields(filter: Filter, known: Collection[str]) -> None:
+def check_fields(filter: Filter, known: Collection[str], option: str = "filter") -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
     for name in _fields_of(filter):
-        check_field(name, known, "filter")
+        check_field(name, known, option)
 
 
 def check_field(name: str, known: Collection[str], option: str) -> None:
@@ -174,6 +174,26 @@ def matcher(filter: Filter) -> Matcher:
         return any(map(holds, value)) if isinstance(value, list) else holds(value)
 
     return compare
+
+
+def decided(filter: Filter, field: str, value: object) -> Filter | bool:
+    """Return the filter for documents whose `field` has this value: without it, or whether they pass.
+
+    >>> decided(parse_filter("index=guides and year>=2020"), "index", "guides")
+    Comparison(field='year', operator='>=', value=2020)
+    >>> decided(parse_filter("index=guides and year>=2020"), "index", "papers")
+    False
+    """
+    if isinstance(filter, Comparison):
+        return matches(filter, {field: value}) if filter.field == field else filter
+    if isinstance(filter, Not):
+        part = decided(filter.part, field, value)
+        return not part if isinstance(part, bool) else Not(part)
+    parts, deciding = [decided(part, field, value) for part in filter.parts], isinstance(filter, Some)
+    if any(part is deciding for part in parts):
+        return deciding
+    left = tuple(part for part in parts if not isinstance(part, bool))
+    return type(filter)(left) if len(left) > 1 else left[0] if left else not deciding
 
 
 def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:

@@ -31,7 +31,7 @@ from vocable.core.arrays import read_arrays, write_arrays
 from vocable.core.folders import COMMIT
 from vocable.core.locks import take_lock, unlock_file
 from vocable.core.open_folder import OpenFolder
-from vocable.core.storage import ANOTHER_VERSION, replacing_folder
+from vocable.core.storage import ANOTHER, ANOTHER_VERSION, is_there, replacing_folder
 from vocable.core.verified import Verified
 from vocable.engines.protocols import Space
 from vocable.engines.segment import SEGMENT, Segment
@@ -138,6 +138,14 @@ class FolderStore(SegmentedStore):
         store = cls(directory, commit)
         store.now()
         return store
+
+    @classmethod
+    def find(cls, address: str) -> Self | None:
+        if Path(address, COMMIT).exists():
+            return cls.open(address)
+        if address and is_there(Path(address)):
+            raise ArgumentError(f"{address} already exists and is something else: {ANOTHER}")
+        return None
 
     def _look(self) -> None:
         if self._directory.standing() == "replaced":
@@ -306,9 +314,8 @@ class FolderStore(SegmentedStore):
             with suppress(OSError):  # Windows keeps files that are open: the next commit removes them
                 self._directory.remove(name)
 
-    def sync(self) -> bool:
+    def settle(self) -> None:
         self._directory.sync()
-        return True
 
     def version(self) -> object:
         number = self.now().number

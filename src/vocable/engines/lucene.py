@@ -135,6 +135,10 @@ class LuceneStore(ServerStore):
         A negative product may get any score below `DENSE_ZERO`.
         """
 
+    @property
+    def partial(self) -> bool:
+        return bool(self.opening.partial)
+
     def _make(self, record: Mapping[str, object]) -> None:
         keyword = {"type": "keyword", "doc_values": False}
         properties = {
@@ -248,12 +252,16 @@ class LuceneStore(ServerStore):
             hits = [] if empty else self._searched(body)["hits"]["hits"]
             yield [(hit["_source"]["id"], (hit["_score"] - lowest) * scale) for hit in hits]
 
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
         counts, documents = dict[int, int](), 0
+        body: dict[str, object] = {"size": 0, "track_total_hits": True}
+        if filter is not None:
+            body["query"] = {"bool": {"filter": [_condition(filter)]}}
         for start in range(0, max(1, len(columns)), TERMS_ASKED):
             batch = columns[start : start + TERMS_ASKED]
             filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in batch}
-            body: dict[str, object] = {"size": 0, "track_total_hits": True}
             answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if batch else {}))
             buckets = answer["aggregations"]["terms"]["buckets"] if batch else {}
             counts |= {int(name): int(bucket["doc_count"]) for name, bucket in buckets.items()}
@@ -305,7 +313,7 @@ class LuceneStore(ServerStore):
         def send() -> Any:
             answer = self._request(method, self._path + path, body)
             if lacking := left_out(answer, self.name):
-                if self.opening.partial and not writing.get():  # do not wait for the other shards
+                if self.partial and not writing.get():  # do not wait for the other shards
                     raise UnavailableError(f"{self.place}: {lacking}")
                 raise BusyError(lacking)
             return answer

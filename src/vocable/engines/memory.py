@@ -31,6 +31,10 @@ class MemoryStore(SegmentedStore):
         """Return an empty store: nothing is kept under an address."""
         return cls(IN_MEMORY, {}, {})
 
+    @classmethod
+    def find(cls, address: str) -> Self | None:
+        return None
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the documents to a new folder, whole or not at all."""
         self.now()

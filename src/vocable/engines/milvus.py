@@ -18,7 +18,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # counts of all terms with their version
+        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # counts of all terms, with version and condition
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -230,12 +229,14 @@ class Milvus(ServerStore):
         return rows
 
     def ids(self) -> Iterator[str]:
-        iterator = self._ask(self._client.query_iterator, self.name, batch_size=self.page, output_fields=["id"])
-        while True:
-            entries = self._ask(iterator.next)
-            if not entries:
-                break
-            yield from (entry["id"] for entry in entries)
+        return (entry["id"] for entry in self._scan("id"))
+
+    def _scan(self, column: str, passing: str = "") -> Iterator[Mapping[str, Any]]:
+        """Iterate over the entries of all documents that pass a condition, with one of their columns."""
+        options = {"batch_size": self.page, "filter": passing, "output_fields": [column]}
+        iterator = self._ask(self._client.query_iterator, self.name, **options)
+        while entries := self._ask(iterator.next):
+            yield from entries
         iterator.close()
 
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
@@ -251,26 +252,30 @@ class Milvus(ServerStore):
         )
         return ([(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in answers)
 
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
         """Count documents by an array of their terms' columns: Milvus cannot filter by a sparse vector."""
+        passing = "" if filter is None else _condition(filter)
         if "://" not in self.place or len(columns) > MOST_ASKED:
-            return self._all_counts(space), len(self)
-        conditions = {column: f"array_contains({space}_terms, {column})" for column in columns}
-        return {column: self._count_where(condition) for column, condition in conditions.items()}, len(self)
+            return self._all_counts(space, passing), self._count_where(passing)
+        within = f" and {passing}" if passing else ""
+        conditions = {column: f"array_contains({space}_terms, {column}){within}" for column in columns}
+        counts = {column: self._count_where(condition) for column, condition in conditions.items()}
+        return counts, self._count_where(passing)
 
-    def _all_counts(self, space: Space) -> Mapping[int, int]:
-        """Count all terms by reading all arrays, once for each version of the documents.
+    def _all_counts(self, space: Space, passing: str) -> Mapping[int, int]:
+        """Count all terms of the documents that pass a condition by reading all arrays, once for each version.
 
         Milvus Lite would otherwise scan the arrays once for each term. On a server, only a recount has enough terms for
         this.
         """
         version, cached = self.version(), self._read.get(space)
-        if cached is None or version is None or cached[0] != version:
-            counts, ids = Counter[int](), self.ids()
-            while names := list(islice(ids, self.page)):
-                for entry in self._entries(names, ["id", f"{space}_terms"]).values():
-                    counts.update(map(int, entry[f"{space}_terms"]))
-            cached = self._read[space] = version, counts
+        if cached is None or version is None or cached[0] != (version, passing):
+            counts = Counter[int]()
+            for entry in self._scan(f"{space}_terms", passing):
+                counts.update(map(int, entry[f"{space}_terms"]))
+            cached = self._read[space] = (version, passing), counts
         return cached[1]
 
     def optimize(self) -> None:

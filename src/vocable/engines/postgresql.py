@@ -45,6 +45,7 @@ CONNECTION_LIMITS = {
     "connect_timeout": 10,
     "tcp_user_timeout": TIMEOUT * 1000,
 }  # seconds, and milliseconds
+TERMS_ASKED = 1_000  # terms that are counted in one statement, which returns at most 1,664 columns
 MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # largest sparsevec and vector
 
 
@@ -247,13 +248,31 @@ class PostgreSQL(ServerStore):
             [list(values) for values in zip(*changes, strict=True)],
         )
 
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
+        if filter is not None:
+            return self._count_passing(columns, space, filter)
         rows = self._execute(
             "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
             [space, list(columns), ALL_DOCUMENTS],
         )
         counts = {(kind, column): df for kind, column, df in rows}
         return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
+
+    def _count_passing(self, columns: Sequence[int], space: Space, filter: Filter) -> tuple[Mapping[int, int], int]:
+        """Count the documents that pass a filter, and for each term the documents that also have it."""
+        (condition, values), counts, documents = _condition(filter), dict[int, int](), 0
+        has_term = f"count(*) FILTER (WHERE {{column}} <#> %s{self._cast(space)} < 0)"
+        for start in range(0, max(1, len(columns)), TERMS_ASKED):
+            part = columns[start : start + TERMS_ASKED]
+            [(documents, *numbers)] = self._execute(
+                f"SELECT {', '.join(['count(*)', *[has_term] * len(part)])} FROM {{table}} WHERE {condition}",
+                [*(self._written((np.array([term]), np.ones(1)), space) for term in part), *values],
+                column=self._sql.Identifier(space),
+            )
+            counts |= zip(part, numbers, strict=True)
+        return counts, documents
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])

@@ -28,6 +28,8 @@ from vocable.options import AnswerOptions
 if TYPE_CHECKING:
     from scipy.sparse import csr_array  # slow to import, and no command needs it for its help
 
+    from vocable.engines.filters import Filter
+
 ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
 DEFAULT_ENGINE = "folder"  # engine of a plain folder
 Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
@@ -57,10 +59,13 @@ class About:
     max_nonzeros: int | None = None  # largest number of terms of a document
     max_terms: int | None = None  # largest number of terms of a query
     changes: bool = True  # documents can be added, replaced and deleted after the index is made
+    instead: str = "index again to a plain folder, or to a server"  # what to do where they cannot
     durable: bool = False  # added documents survive a kill of the process that added them
     filters: bool = False  # a search can filter documents by their fields
     matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that the engine applies itself
-    in_folder: bool = False  # in this process or a local folder, not on a server
+    cheap_reads: bool = False  # all ids are listed, and terms counted, without asking a server
+    knows_fields: bool = False  # the settings have the names of all fields, also while others write
+    words_first: bool = False  # documents are searched by their words before they have vectors
     spaces: tuple[Space, ...] = ("sparse",)
     part: int = 512  # documents encoded and written together: if the process is killed, at most one part is lost
     options: type[Any] = NoOptions  # dataclass of the engine's own options
@@ -70,8 +75,22 @@ class About:
 class Lexicon(Protocol):
     """The words of a collection, for BM25."""
 
-    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
-        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
+    def query_vectors(
+        self, texts: Sequence[str], *, stems: bool = False, idf_filter: Filter | None = None
+    ) -> csr_array:
+        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has.
+
+        The words have the IDF of the documents that pass `idf_filter`, by default all.
+        """
+
+    def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
+        """Return words of these lengths that begin with a letter of `initials`, with their document frequencies.
+
+        A server has only hashes of words: the list is empty.
+        """
+
+    def mean_lengths(self) -> tuple[float | None, float]:
+        """Return the mean length in words that the weights are for, and the mean length of the documents now."""
 
 
 def engine_named(name: str) -> Any:

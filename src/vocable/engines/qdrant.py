@@ -232,17 +232,22 @@ class Qdrant(ServerStore):
         for answer in self._ask(self._client.query_batch_points, self.name, requests):
             yield [(point.payload["id"], point.score) for point in answer.points]
 
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
         """Count documents by an index of the terms' columns: Qdrant cannot filter by a sparse vector."""
         models, counts = self._models, dict[int, int]()
+        passing = [] if filter is None else [self._condition(filter)]
+        documents = len(self) if filter is None else self.count(filter)
         if len(columns) > SEPARATE_COUNTS:
-            facets = self._ask(self._client.facet, self.name, _terms(space), limit=UNBOUNDED, exact=True).hits
-            return {int(facet.value): int(facet.count) for facet in facets}, len(self)
+            options = {"facet_filter": models.Filter(must=passing), "limit": UNBOUNDED, "exact": True}
+            facets = self._ask(self._client.facet, self.name, _terms(space), **options).hits
+            return {int(facet.value): int(facet.count) for facet in facets}, documents
         for column in columns:
             condition = models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column))
-            one_term = models.Filter(must=[condition])
+            one_term = models.Filter(must=[condition, *passing])
             counts[column] = self._ask(self._client.count, self.name, count_filter=one_term, exact=True).count
-        return counts, len(self)
+        return counts, documents
 
     def optimize(self) -> None:
         """Do nothing: the server optimizes by itself."""

@@ -15,23 +15,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock, RLock, get_ident
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self
 from weakref import WeakSet
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
-from vocable.engines.base import UNBOUNDED, Store, Vectors
+from vocable.engines.base import Vectors
 from vocable.engines.filters import Filter
+from vocable.engines.numbered_words import NumberedWords, WordNumbers
 from vocable.engines.protocols import About, Space
 from vocable.engines.segment import Segment, SegmentSettings, merged
-from vocable.engines.snapshot import LiveSegment, Snapshot, WordNumbers
+from vocable.engines.snapshot import BM25Counts, LiveSegment, Snapshot
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.ranking import Ranking
-from vocable.indexes.word_counts import count_words
 from vocable.language.languages import ENGLISH
-from vocable.language.words import stemmed
 from vocable.options import Matching
 
 RATIO = 2  # a segment is merged with smaller ones if it has at most this many times their documents
@@ -110,7 +109,7 @@ class Draft:
             self.parts = [part for part in self.parts if part not in parts] + [whole]
 
 
-class SegmentedStore(Store):
+class SegmentedStore(NumberedWords):
     """Documents in segments, with their words if the settings say `bm25`, searched exactly."""
 
     about = About(
@@ -119,7 +118,9 @@ class SegmentedStore(Store):
         durable=True,
         filters=True,
         matching=("minimum_match",),
-        in_folder=True,
+        cheap_reads=True,
+        knows_fields=True,
+        words_first=True,
         spaces=("sparse", "bm25", "dense"),
         options=SegmentedOptions,
     )
@@ -171,6 +172,12 @@ class SegmentedStore(Store):
         self.now()
         view = copy.copy(self)
         view._pinned = True
+        return view
+
+    def counted_with(self, counts: BM25Counts) -> Self:
+        """Return a view of the newest commit where BM25 weighs words by the counts of more documents than its own."""
+        view = copy.copy(self.pinned())
+        view._snapshot = Snapshot(view._snapshot.parts, view._snapshot.number, counts)
         return view
 
     @contextmanager
@@ -276,18 +283,8 @@ class SegmentedStore(Store):
     def ids(self) -> Iterator[str]:
         return self.now().live_ids()
 
-    def search(
-        self,
-        queries: Vectors,
-        k: int = 10,
-        *,
-        space: Space = "sparse",
-        filter: Filter | None = None,
-        **matching: Unpack[Matching],
-    ) -> Ranking:
+    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
         snapshot = self.now()
-        if k < 1:
-            raise ArgumentError(f"k must be at least 1, not {k}")
         if space == "bm25" and self.settings.get("bm25"):
             return snapshot.search_words(csr_array(queries), self._numbers.words, k, filter)
         columns = self._columns(space)
@@ -307,28 +304,29 @@ class SegmentedStore(Store):
     def count(self, filter: Filter) -> int:
         return self.now().count(filter)
 
-    def document_frequencies(self) -> np.ndarray:
-        return self.now().frequencies(self.spaces["sparse"])
-
-    def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
+    def count_terms(
+        self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None
+    ) -> tuple[np.ndarray, int]:
         snapshot = self.now()
-        return snapshot.count_terms(columns), len(snapshot)
+        documents = len(snapshot) if filter is None else snapshot.count(filter)
+        if space != "bm25":
+            return snapshot.count_terms(columns, filter), documents
+        return snapshot.count_words(self._numbers.spelled(columns), filter), documents
 
-    def count_here(self, terms: np.ndarray) -> np.ndarray | None:
-        return self.now().count_terms(terms)
-
-    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
-        """Return the vectors [q, words] of texts, or of `stems`, as queries, without words that no document has."""
-        snapshot = self.now()
-        language = str(self.settings.get("language", ENGLISH))
-        words = [[text] for text in texts] if stems else stemmed(texts, language)
-        distinct = dict.fromkeys(word for text in words for word in text)
-        known = {word: self._numbers(word) for word in distinct if snapshot.count_word(word)}
-        return count_words(words, known, UNBOUNDED)
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        return self.now().count_words(words, filter)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""
         return self.now().words_like(initials, shortest, longest)
+
+    def mean_lengths(self) -> tuple[float | None, float]:
+        """Return the mean length of the documents in words twice: weights follow it."""
+        return (self.now().mean_length,) * 2
+
+    @property
+    def searchable(self) -> bool:
+        return bool(self.settings.get("whole")) or len(self) > 0
 
     def without_vectors(self) -> Iterator[Document]:
         """Iterate over the documents that have no sparse vectors yet."""

@@ -295,18 +295,10 @@ class SeismicStore(FolderStore):
                 with self._directory.writing(CLUSTERS_FILE) as file:
                     write_arrays(file, KIND, {"clusters": index.clusters()}, header)
 
-    def search(
-        self,
-        queries: Vectors,
-        k: int = 10,
-        *,
-        space: Space = "sparse",
-        filter: Filter | None = None,
-        **matching: Unpack[Matching],
-    ) -> Ranking:
+    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
         snapshot = self.now()
         if space != "sparse" or filter is not None or any(matching.values()) or not self.settings.get("whole"):
-            return super().search(queries, k, space=space, filter=filter, **matching)
+            return super()._search(queries, k, space, filter, matching)
         ranking = self._seismic(snapshot).search(csr_array(queries), k)
         return replace(ranking, ids=snapshot.ids)
 

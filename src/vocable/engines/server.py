@@ -20,8 +20,9 @@ from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from threading import Event
-from typing import Any, ClassVar, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,8 +31,11 @@ from vocable.core.tables import counted, masked
 from vocable.data import Document
 from vocable.engines.base import STORE_FORMAT, Row, RowStore, Vectors
 from vocable.engines.filters import Filter
-from vocable.engines.protocols import Space
+from vocable.engines.hashed_words import HashedWords
+from vocable.engines.kept_counts import KeptCounts
+from vocable.engines.protocols import Lexicon, Space
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
+from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.ranking import Ranking
 from vocable.options import Matching
 
@@ -47,7 +51,6 @@ TIMEOUT = 60  # seconds of one attempt
 SHARD_SECONDS = 5  # during which a write waits for a lost shard on the server; by default a minute
 LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # shortest time limit of an attempt: to read, to write
 MODEL_SECONDS = 5.0  # between checks whether the searched collection was replaced by another model's
-KEPT_SECONDS = 5.0  # during which document frequencies are cached
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice the previous pause
 
 
@@ -63,16 +66,6 @@ class BusyError(Exception):
         self.wait = wait
 
 
-class Counted(NamedTuple):
-    """A number of documents, and the time of the count."""
-
-    documents: int
-    time: float
-
-
-UNCOUNTED = Counted(0, -float("inf"))
-
-
 class ServerStore(RowStore):
     """A store on a server, reached through a driver."""
 
@@ -82,10 +75,8 @@ class ServerStore(RowStore):
     name: str  # name of the collection on the server
     options: Any  # the engine's options, a record of `about.options`
     checked = 0.0  # time of the last check of the model
-    _counted: dict[Space, dict[int, Counted]]  # number of documents that have a term, by column
-    _total: Counted  # number of all documents
-    _counted_version: object  # version of the counted documents
     said = -SAID_SECONDS  # time when the reason for waiting was last logged
+    uncounted_depth = MIN_DEPTH
     reached = False  # whether the server has ever answered; if not, a failed connection means a wrong address
 
     @abstractmethod
@@ -119,8 +110,10 @@ class ServerStore(RowStore):
         """Give this collection the name `name` atomically; its holder loses the name. `_ask` calls this method."""
 
     @abstractmethod
-    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
-        """Count the documents that have each term, by column, and all documents, without caching."""
+    def _count_terms(
+        self, columns: Sequence[int], space: Space, filter: Filter | None
+    ) -> tuple[Mapping[int, int], int]:
+        """Count the documents that pass a filter and have each term, by column, and all that pass, without caching."""
 
     @classmethod
     def generation(cls, address: str) -> int:
@@ -158,7 +151,8 @@ class ServerStore(RowStore):
         with patiently(), store._closed_on_error():
             if store._exists():
                 raise ArgumentError(f"{store.place}: the {cls.kind} {store.name!r} already exists: name another")
-            store._configure(spaces, settings)
+            # Words are numbered as they come.
+            store._configure({**spaces, "bm25": 0} if settings.get("bm25") else spaces, settings)
             store._make(store._record())
         return store
 
@@ -177,6 +171,15 @@ class ServerStore(RowStore):
                 raise VectorsError(f"{store.place}: vocable did not make the {cls.kind} {store.name!r}") from error
         return store
 
+    @classmethod
+    def find(cls, address: str) -> Self | None:
+        try:
+            return cls.open(address)
+        except UnavailableError:
+            raise
+        except VectorsError:
+            return None
+
     def configure(self, settings: dict[str, object]) -> None:
         with patiently():
             self._write_record(self._record() | {"settings": settings})
@@ -188,33 +191,47 @@ class ServerStore(RowStore):
     @contextmanager
     def changing(self) -> Iterator[None]:
         # Nobody searches an incomplete collection, and `configure` gives it a version.
-        if not self.settings.get("whole"):
+        if not self.settings.get("whole") or getattr(self._noted, "changing", False):
             yield
             return
         self._set_version(None)
+        self._noted.changing = True
         try:
             yield
         except (ArgumentError, DataError):  # raised before anything was written
             self._set_version(_new_version())
             raise
+        finally:
+            self._noted.changing = False
         self._set_version(_new_version())
 
-    def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents.
+    @cached_property
+    def _words(self) -> HashedWords:
+        return HashedWords(self)
 
-        Counts are cached for a few seconds, since other programs can change documents without a new version. A new
-        version empties the cache at once.
-        """
-        now, version = time.monotonic(), self.version()
-        if version is None or version != self._counted_version:
-            self._counted, self._total, self._counted_version = {}, UNCOUNTED, version
-        numbers, cached = columns.tolist(), self._counted.setdefault(space, {})
-        asked = [column for column in numbers if now - cached.get(column, UNCOUNTED).time >= KEPT_SECONDS]
-        if asked or now - self._total.time >= KEPT_SECONDS:
-            counts, documents = self._count_terms(asked, space)
-            cached |= {column: Counted(counts.get(column, 0), now) for column in asked}
-            self._total = Counted(documents, now)
-        return np.array([cached[column].documents for column in numbers], dtype=np.int64), self._total.documents
+    @property
+    def lexicon(self) -> Lexicon:
+        return self._words if self.settings.get("bm25") else super().lexicon
+
+    def finish(self) -> None:
+        if self.settings.get("bm25") and not self.settings["whole"]:
+            self._words.weigh_all()
+        self.optimize()
+
+    def settle(self) -> None:
+        if self.settings.get("bm25"):
+            self.optimize()  # counts see what is written
+            self._words.warn_of_drift()
+
+    def count_terms(
+        self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None
+    ) -> tuple[np.ndarray, int]:
+        """Count documents as any store does; counts are kept for a few seconds."""
+
+        def ask(missing: Sequence[int]) -> tuple[Mapping[int, int], int]:
+            return self._count_terms(missing, space, filter)
+
+        return self._kept_counts.count((space, filter), columns, self.version(), ask)
 
     def _set_version(self, version: str | None) -> None:
         """Write a version into the record; the name may already belong to a replacement of this collection."""
@@ -227,7 +244,7 @@ class ServerStore(RowStore):
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
         self._noted = threading.local()
-        self._counted, self._total, self._counted_version = {}, UNCOUNTED, None
+        self._kept_counts = KeptCounts()
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
@@ -235,6 +252,8 @@ class ServerStore(RowStore):
 
         Raises `UnavailableError`, which names the unwritten documents, when the patience is over.
         """
+        if self.settings.get("bm25") and "bm25" not in vectors:
+            vectors = {**vectors, "bm25": self._words.vectors(documents)}
         with patiently():
             super().upsert(documents, vectors)
 
@@ -282,21 +301,13 @@ class ServerStore(RowStore):
             left = [name for number in sorted(unwritten) for name in unwritten[number]]
             raise _naming(errors[0], left, "written") from errors[0]
 
-    def search(
-        self,
-        queries: Vectors,
-        k: int = 10,
-        *,
-        space: Space = "sparse",
-        filter: Filter | None = None,
-        **matching: Unpack[Matching],
-    ) -> Ranking:
-        """Return the k best documents, as in any store; with the option `partial`, note what the ranking is `missing`.
+    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
+        """Carry out a search; with the option `partial`, note what the ranking is `missing`.
 
         Every few seconds, check whether a collection of another model has taken the name; if so, raise `VectorsError`.
         """
         self._noted.missing = None
-        ranking = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
+        ranking = replace(super()._search(queries, k, space, filter, matching), missing=self.missing)
         if time.monotonic() - self.checked > MODEL_SECONDS:
             now = self.settings_now()
             if any(now.get(name) != self.settings.get(name) for name in ("meta", "dense_fingerprint")):
@@ -305,8 +316,7 @@ class ServerStore(RowStore):
         return ranking
 
     @property
-    def missing(self) -> str | None:
-        """Return what the last search of this thread left out; None if it was complete."""
+    def missing(self) -> str | None:  # type: ignore[override]
         return getattr(self._noted, "missing", None)
 
     def note_missing(self, part: str) -> None:

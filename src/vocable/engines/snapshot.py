@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -58,6 +58,10 @@ class LiveSegment:
         rows = self.segment.ids.rows(ids)
         return rows if self.gone is None else np.where((rows >= 0) & self.gone[rows], -1, rows)
 
+    def left_out(self, filter: Filter | None) -> np.ndarray | None:
+        """Return whether each document is gone or does not pass a filter, bool [n]; None if no document is."""
+        return self.gone if filter is None else ~np.asarray(self.allowed(filter))
+
     @cached_property
     def words_count(self) -> int:
         """The number of words of all documents, repeats counted."""
@@ -73,6 +77,14 @@ class LiveSegment:
         return self.segment.words.postings.frequency(None, self.gone)
 
 
+def _counts_of_words(filter: Filter | None) -> dict[str, int]:
+    return {}
+
+
+def _counts_of_terms(filter: Filter | None) -> dict[int, int]:
+    return {}
+
+
 def _allowed(segment: Segment, gone: np.ndarray | None, filter: Filter | None) -> np.ndarray | None:
     """Return whether each document is not gone and passes a filter, bool [n]; None if all do."""
     if filter is None:
@@ -81,11 +93,11 @@ def _allowed(segment: Segment, gone: np.ndarray | None, filter: Filter | None) -
     return passing if gone is None else passing & ~gone
 
 
-class SnapshotIds(Sequence[str]):
-    """The ids of all rows of a snapshot: segment after segment, documents that are gone included."""
+class ChainedIds(Sequence[str]):
+    """Lists of ids as one list: segment after segment, with the ids of documents that are gone."""
 
-    def __init__(self, parts: Sequence[LiveSegment]) -> None:
-        self._ids = [part.segment.ids for part in parts]
+    def __init__(self, lists: Sequence[Sequence[str]]) -> None:
+        self._ids = list(lists)
         self.firsts = np.cumsum([0, *map(len, self._ids)]).tolist()
 
     def __len__(self) -> int:
@@ -101,29 +113,35 @@ class SnapshotIds(Sequence[str]):
         return chain.from_iterable(self._ids)
 
 
-class WordNumbers:
-    """Numbers of words, as columns of queries in the space bm25; words are numbered as they are asked."""
+class BM25Counts(Protocol):
+    """Counts that BM25 weighs words by."""
 
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._numbers: dict[str, int] = {}
+    def __len__(self) -> int:
+        """Return the number of documents."""
 
-    def __call__(self, word: str) -> int:
-        """Return the number of a word, a new one if it has none."""
-        if (number := self._numbers.get(word)) is None:
-            number = self._numbers.setdefault(word, len(self.words))
-            self.words.append(word)
-        return number
+    @property
+    def mean_length(self) -> float:
+        """The mean length of the documents in words; 1 without words."""
+
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t stemmed words and pass a filter, int64 [t]."""
 
 
 class Snapshot:
-    """The documents of one commit."""
+    """The documents of one commit; BM25 weighs their words by `counts`, by default the commit's own."""
 
-    def __init__(self, parts: Sequence[LiveSegment], number: int = 0) -> None:
-        self.parts, self.number, self.ids = list(parts), number, SnapshotIds(parts)
+    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: BM25Counts | None = None) -> None:
+        self.parts, self.number = list(parts), number
+        self.ids = ChainedIds([part.segment.ids for part in self.parts])
+        self._given_counts = counts  # not itself: a cycle would keep the files of an old commit open
         self._weighed: dict[int, WeighedWords] = {}  # by part
-        self._word_counts: dict[str, int] = {}
-        self._term_counts: dict[int, int] = {}
+        # Numbers of documents with a word or a term, by the filter that they pass.
+        self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
+        self._term_counts = lru_cache(KEPT_FILTERS)(_counts_of_terms)
+
+    @property
+    def _counts(self) -> BM25Counts:
+        return self if self._given_counts is None else self._given_counts
 
     def __len__(self) -> int:
         return self.length
@@ -200,9 +218,12 @@ class Snapshot:
     def search_words(self, queries: csr_array, words: Sequence[str], k: int, filter: Filter | None = None) -> Ranking:
         """Return the k best documents by BM25 for queries [q, columns] whose columns are numbers of `words`."""
         q = queries.shape[0]
-        numbers = np.unique(queries.indices)
+        numbers = np.array(sorted({*queries.indices.tolist()}), np.int32)
         spelled = {number: words[number] for number in numbers.tolist()}
-        factors = dict(zip(spelled, self.word_idf([*spelled.values()]), strict=True))
+        # A server beside this commit counts documents and words at two moments.
+        documents = max(1, len(self._counts))
+        frequencies = np.minimum(self._counts.count_words([*spelled.values()]), documents)
+        factors = dict(zip(spelled, idf(frequencies, documents), strict=True))
         rankings = []
         for number, (part, first) in enumerate(self._with("bm25")):
             held = part.segment.words
@@ -210,7 +231,7 @@ class Snapshot:
             column_of = {number: held.column(word) for number, word in spelled.items()}
             weighed = self._weighed.get(number)
             if weighed is None:
-                weighed = self._weighed.setdefault(number, WeighedWords(held, self.mean_length))
+                weighed = self._weighed.setdefault(number, WeighedWords(held, self._counts.mean_length))
             known = [number for number, column in column_of.items() if column >= 0]
             columns = np.array([column_of[number] for number in known], np.int64)
             weighed.weigh(columns, np.array([factors[number] for number in known], np.float32))
@@ -238,23 +259,16 @@ class Snapshot:
         masks = [np.asarray(part.allowed(filter)) for part in self.parts]
         return sum(int(np.count_nonzero(mask)) for mask in masks)
 
-    def frequencies(self, size: int) -> np.ndarray:
-        """Count the documents that have each of `size` terms, int64 [v]."""
-        counts = np.zeros(size, np.int64)
-        for part, _ in self._with("sparse"):
-            assert part.segment.postings is not None
-            counts += part.segment.postings.frequency(None, part.gone)
-        return counts
-
-    def count_terms(self, terms: np.ndarray) -> np.ndarray:
-        """Count the documents that have each of t `terms`, int64 [t]."""
-        new = np.array([term for term in terms.tolist() if term not in self._term_counts], np.int64)
+    def count_terms(self, terms: np.ndarray, filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t `terms` and pass a filter, int64 [t]."""
+        known = self._term_counts(filter)
+        new = np.array([term for term in terms.tolist() if term not in known], np.int64)
         counts = np.zeros(len(new), np.int64)
         for part, _ in self._with("sparse"):
             assert part.segment.postings is not None
-            counts += part.segment.postings.frequency(new, part.gone)
-        self._term_counts.update(zip(new.tolist(), counts.tolist(), strict=True))
-        return np.array([self._term_counts[term] for term in terms.tolist()], np.int64)
+            counts += part.segment.postings.frequency(new, part.left_out(filter))
+        known.update(zip(new.tolist(), counts.tolist(), strict=True))
+        return np.array([known[term] for term in terms.tolist()], np.int64)
 
     @property
     def with_vectors(self) -> int:
@@ -262,26 +276,27 @@ class Snapshot:
         return sum(part.live for part, _ in self._with("sparse"))
 
     @cached_property
+    def words_count(self) -> int:
+        """The number of words of all documents, repeats counted."""
+        return sum(part.words_count for part in self.parts)
+
+    @property
     def mean_length(self) -> float:
         """The mean length of the documents in words; 1 without words."""
-        words = sum(part.words_count for part in self.parts)
-        return words / len(self) if words else 1.0
+        return self.words_count / len(self) if self.words_count else 1.0
 
-    def count_word(self, word: str) -> int:
-        """Return the number of documents that have a stemmed word."""
-        if (count := self._word_counts.get(word)) is None:
-            count = 0
-            for part, _ in self._with("bm25"):
-                assert part.segment.words is not None
-                if (column := part.segment.words.column(word)) >= 0:
-                    count += int(part.segment.words.postings.frequency(np.array([column]), part.gone)[0])
-            self._word_counts[word] = count
-        return count
-
-    def word_idf(self, words: Sequence[str]) -> np.ndarray:
-        """Return the IDF of words in the documents, float32 [words]."""
-        counts = np.array([self.count_word(word) for word in words], np.int64)
-        return idf(counts, max(1, len(self)))
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t stemmed words and pass a filter, int64 [t]."""
+        known = self._word_counts(filter)
+        new = [word for word in words if word not in known]
+        counts = np.zeros(len(new), np.int64)
+        for part, _ in self._with("bm25") if new else ():
+            assert part.segment.words is not None
+            columns = np.array([part.segment.words.column(word) for word in new], np.int64)
+            places = np.flatnonzero(columns >= 0)
+            counts[places] += part.segment.words.postings.frequency(columns[places], part.left_out(filter))
+        known.update(zip(new, counts.tolist(), strict=True))
+        return np.array([known[word] for word in words], np.int64)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""

@@ -18,6 +18,7 @@ from vocable.collection.rerank import check_reranking, load_reranker
 from vocable.core.figures import check_figure, save_figure
 from vocable.core.storage import check_file, replacing
 from vocable.core.tables import masked
+from vocable.data import ScoredDoc
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.hub import check_length
@@ -40,7 +41,7 @@ from vocable.evaluation.grid import (
     parse_grid,
     search_grid,
 )
-from vocable.evaluation.plans import Judged, evaluate_dataset, evaluate_index, evaluate_words
+from vocable.evaluation.plans import Judged, evaluate_fusions, evaluate_index, evaluate_words
 from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
 from vocable.evaluation.retrievers import (
     DatasetRetriever,
@@ -306,10 +307,11 @@ def _evaluations(
         queries, power = judged_queries(dataset), None
         if kind == "run":
             assert isinstance(system, str | os.PathLike)
+            run = read_trec(system)
+            evaluations.append(evaluate_run(name, run, dataset, measures))  # all of its hits
             if not (hybrid or reranking.get("rerank")):
-                evaluations.append(evaluate_run(name, read_trec(system), dataset, measures))
                 continue
-            indexes["sparse"] = run_index(_ranking_of_run(system, dataset))
+            indexes["sparse"] = run_index(_ranking_of_run(run, dataset))
         elif kind == "lexical":
             indexes["sparse"] = index_words(make=lexical_search(str(system), options.get("device")))
         else:
@@ -324,16 +326,23 @@ def _evaluations(
             indexes["bm25"] = words
         retriever = DatasetRetriever(name, dataset, indexes, options.get("device"))
         judged = Judged(retriever, queries, dataset, measures, query_idf=power)
-        evaluations += evaluate_dataset(judged, retriever, hybrid=hybrid, reranking=reranking)
+        cost = indexes["sparse"].cost
+        if kind != "run":
+            evaluations.append(judged.evaluate(name, {"sparse": 1.0}, cost=cost))
+        if reranking.get("rerank"):
+            evaluations.append(judged.evaluate(f"{name} reranked", {"sparse": 1.0}, cost=cost, **reranking))
+        if hybrid:
+            evaluations += evaluate_fusions(judged, retriever)
     if bm25 and words is not None:
         evaluations.append(evaluate_words(words, dataset, measures))
     return evaluations
 
 
-def _ranking_of_run(place: str | os.PathLike[str], dataset: Dataset) -> Ranking:
+def _ranking_of_run(run: Sequence[ScoredDoc], dataset: Dataset) -> Ranking:
     """Return the hits of a run for the judged queries of a dataset."""
     ids = [query.id for query in dataset.queries]
-    hits = [hit for hit in read_trec(place) if hit.query_id in set(ids)]
+    judged = {*ids}
+    hits = [hit for hit in run if hit.query_id in judged]
     return Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
 
 

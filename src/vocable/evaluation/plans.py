@@ -35,7 +35,7 @@ from vocable.evaluation.quality import (
 )
 from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_queries, sparse_index
 from vocable.evaluation.significance import mean_interval
-from vocable.indexes.fusion import name_weights
+from vocable.indexes.fusion import aligned, name_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import DType, Fusion, RerankOptions, SearchOptions
 
@@ -52,13 +52,14 @@ class Judged:
     measures: Sequence[str]
     options: SearchOptions = field(default_factory=SearchOptions)
     query_idf: float | None = None  # power of the IDF in the weights of sparse queries
+    spare: int | None = None  # hits searched beyond k, as a query is no hit of its own; default: the dataset decides
 
     def search(
         self, weights: Weights, k: int, fusion: Fusion = "weighted", **reranking: Unpack[RerankOptions]
     ) -> Ranking:
         """Return the k best documents [q, k] for the judged queries."""
         options = cast(SearchOptions, {**self.options, "fusion": fusion, **reranking})
-        k = self.dataset.search_depth(k)
+        k = self.dataset.search_depth(k) if self.spare is None else k + self.spare
         plan = SearchPlan.of(Depths.of(k, options, len(weights)), weights, options)
         return plan.page(self.retriever.rank(self.queries, plan))
 
@@ -145,20 +146,13 @@ def evaluate_words(words: SpaceIndex, dataset: Dataset, measures: Sequence[str],
     return judged.evaluate(name, {"bm25": 1.0}, cost=words.cost)
 
 
-def evaluate_dataset(
-    judged: Judged, retriever: DatasetRetriever, *, hybrid: bool, reranking: RerankOptions
-) -> Iterator[Evaluation]:
-    """Evaluate a system's own ranking, its reranking, and fusions with its dense vectors and with BM25.
+def evaluate_fusions(judged: Judged, retriever: DatasetRetriever) -> Iterator[Evaluation]:
+    """Evaluate a system's dense vectors, and fusions of its ranking with them and with BM25.
 
-    The system's ranking is in the space sparse. The bytes of a fusion are the sum over its parts. A fusion has no
+    The system's own ranking is in the space sparse. The bytes of a fusion are the sum over its parts. A fusion has no
     times, since only its parts are timed.
     """
     name, costs = retriever.name, {space: index.cost for space, index in retriever.indexes.items()}
-    yield judged.evaluate(name, {"sparse": 1.0}, cost=costs["sparse"])
-    if reranking.get("rerank"):
-        yield judged.evaluate(f"{name} reranked", {"sparse": 1.0}, cost=costs["sparse"], **reranking)
-    if not hybrid:
-        return
     labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
     if "dense" in costs:
         yield judged.evaluate(f"{name}: dense", {"dense": 1.0}, cost=costs["dense"])
@@ -196,17 +190,18 @@ def evaluate_index(
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     weights = collection.searcher.weighting(options)
     spaces = [*dict.fromkeys([*collection.models.query_spaces, *weights])]
-    plan = SearchPlan.of(Depths.of(1, options, 1), weights, options)
+    plan = SearchPlan.of(Depths.of(1, options, 1), weights, {**options, "plain": True})
     queries = collection.searcher.queries(plan, [query.text for query in judged.queries])
     power = collection.models.queries(**plan.query_encoding).query_idf
     first = {name: value for name, value in options.items() if name not in RerankOptions.__annotations__}
-    search = Judged(collection, queries, judged, measures, cast(SearchOptions, first), power)
+    left_out = judged.convention == "beir" and any(collection.documents([query.id for query in judged.queries]))
+    search = Judged(collection, queries, judged, measures, cast(SearchOptions, first), power, spare=int(left_out))
 
     # What a search returns, and its spaces alone, the best by the first measure first.
     label = f"search ({name_weights(weights)})" if len(weights) > 1 else next(iter(weights))
-    evaluations = [search.evaluate(label, weights, options.get("fusion", "weighted"))]
+    evaluations = [search.evaluate(label, weights, plan.fusion)]
     if plan.reranks:
-        evaluations.append(search.evaluate(f"{label} reranked", weights, **plan.reranking))
+        evaluations.append(search.evaluate(f"{label} reranked", weights, plan.fusion, **plan.reranking))
     alone = [search.evaluate(space, {space: 1.0}) for space in spaces if {space} != weights.keys()]
     evaluations += sorted(alone, key=lambda evaluation: -evaluation.values[str(measures[0]).strip()])
 
@@ -214,7 +209,7 @@ def evaluate_index(
     for chosen in _combinations(spaces) if hybrid else ():
         equal = dict.fromkeys(chosen, 1.0)
         evaluations.append(search.evaluate(f"{','.join(chosen)} by reciprocal rank", equal, "reciprocal-rank"))
-        equally = search.evaluate(name_weights(equal), equal)
+        equally = evaluations[0] if equal == weights else search.evaluate(name_weights(equal), equal)
         if equal != weights:
             evaluations.append(equally)
         if folds is None:
@@ -273,11 +268,13 @@ def tune_weights(
     best = np.array([_best(values[:, fold != number]) for number in range(folds)])[fold]  # [q]
 
     def held_out(k: int) -> Ranking:
-        by_weights = {row: judged.search(tried[row], k) for row in set(best.tolist())}
+        chosen = sorted({*best.tolist()})
+        # Rankings of several spaces and of one may number their documents differently.
+        by_weights = dict(zip(chosen, aligned([judged.search(tried[row], k) for row in chosen]), strict=True))
         return Ranking(
             np.stack([by_weights[row].rows[query] for query, row in enumerate(best)]),
             np.stack([by_weights[row].scores[query] for query, row in enumerate(best)]),
-            next(iter(by_weights.values())).ids,
+            by_weights[chosen[0]].ids,
         )
 
     return tried[_best(values)], held_out

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -17,10 +17,11 @@ from scipy.sparse import csr_array
 from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.rerank import reranked
 from vocable.core.progress import progress
+from vocable.data import Document
 from vocable.encoding.dense_models import DenseModel, document_vectors, query_vectors
 from vocable.encoding.pruning import prune
 from vocable.engines.protocols import Space
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import (
     AnswerTimes,
     Cost,
@@ -70,7 +71,7 @@ class DatasetRetriever:
 
     def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         """Return the candidates [q, kept] of a plan, best first."""
-        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan))
+        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan), self._read)
 
         def texts_of(_: int, ids: Sequence[str]) -> list[str]:
             return self.texts(ids)
@@ -78,13 +79,20 @@ class DatasetRetriever:
         def rerank(ranking: Ranking) -> Ranking:
             return reranked(ranking, queries.texts, texts_of, device=self.device, **plan.reranking)
 
-        return plan.carry_out(rerank=rerank, rankings=rankings, fields_of=lambda ids: [{} for _ in ids])
+        return plan.carry_out(rankings, rerank, self._read)
 
     def texts(self, ids: Sequence[str]) -> list[str]:
-        """Return the texts of documents, with their titles."""
-        wanted = {*ids}
-        texts = {document.id: document.full for document in self.dataset.documents if document.id in wanted}
-        return [texts[identifier] for identifier in ids]
+        """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
+        return [document.full for document in self._read(ids)]
+
+    def _read(self, ids: Sequence[str]) -> list[Document]:
+        if unknown := next((identifier for identifier in ids if identifier not in self._documents), None):
+            raise ArgumentError(f"{self.dataset.name} has no document {unknown!r}")
+        return [self._documents[identifier] for identifier in ids]
+
+    @cached_property
+    def _documents(self) -> dict[str, Document]:
+        return {document.id: document for document in self.dataset.documents}
 
 
 def judged_queries(dataset: Dataset, vectors: csr_array | None = None) -> EncodedQueries:

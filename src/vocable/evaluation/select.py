@@ -42,7 +42,7 @@ from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
-from vocable.evaluation.plans import Judged, evaluate_dataset, evaluate_words
+from vocable.evaluation.plans import Judged, evaluate_fusions, evaluate_words
 from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation
 from vocable.evaluation.retrievers import (
     DatasetRetriever,
@@ -174,7 +174,8 @@ def _measure(
     keep: Path | None = None,
 ) -> ModelSelection:
     """Encode a dataset with each model, search it with all settings, and time the answers; keep vectors in a folder."""
-    dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
+    dtype, max_length, device = options.get("dtype", "auto"), options.get("max_length"), options.get("device")
+    how = select_options(RerankOptions, options)
     points, reranking = list[GridPoint](), dict[str, dict[Setting, np.ndarray]]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
     deployments, fusions = dict[str, Deployment](), list[GridPoint]()
@@ -184,8 +185,7 @@ def _measure(
         encoded = encode_dataset(
             model, dataset, keep=folder, name=places[name], title=name, dtype=dtype, max_length=max_length
         )
-        reranking[name], how = {}, select_options(RerankOptions, options)
-        device = options.get("device")
+        reranking[name] = {}
         points += search_grid(name, encoded, settings, measures, device=device, rerank_times=reranking[name], **how)
         if words is not None:
             fusions += _fusions(name, encoded, words, measures)
@@ -214,12 +214,13 @@ def _measure(
 def _fusions(name: str, encoded: Encoded, words: SpaceIndex, measures: Sequence[str]) -> list[GridPoint]:
     """Evaluate a model's dense vectors, if it has any, and fusions of its whole vectors, as `evaluate` does."""
     dense = dense_index(encoded, time_queries=TIMED_ANSWERS)
-    indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded), "bm25": words}
-    retriever = DatasetRetriever(name, encoded.dataset, indexes | ({} if dense is None else {"dense": dense}))
+    indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded)}
+    indexes |= {"bm25": words} if dense is None else {"dense": dense, "bm25": words}
+    retriever = DatasetRetriever(name, encoded.dataset, indexes)
     queries = judged_queries(encoded.dataset, encoded.queries)
     judged = Judged(retriever, queries, encoded.dataset, measures, query_idf=encoded.query_idf)
-    _, *evaluations = evaluate_dataset(judged, retriever, hybrid=True, reranking={})
-    return [_per_document(evaluation, len(encoded.dataset.documents)) for evaluation in evaluations]
+    fusions = evaluate_fusions(judged, retriever)
+    return [_per_document(evaluation, len(encoded.dataset.documents)) for evaluation in fusions]
 
 
 def _per_document(evaluation: Evaluation, documents: int) -> GridPoint:

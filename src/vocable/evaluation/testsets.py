@@ -12,7 +12,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -28,7 +28,7 @@ from vocable.data import BadLines, Example, read_examples
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 from vocable.language.words import words as words_in_order
-from vocable.options import CountOrZero, Difficulty, TestsetOptions, checked
+from vocable.options import CountOrZero, TestsetOptions, checked
 
 LEVELS = ("low", "middle", "high")
 
@@ -60,19 +60,6 @@ def read_log(examples: Iterable[Example]) -> QueryLog:
     if not queries:
         raise DataError("the log has no pair")
     return QueryLog(list(queries), list(documents), labels)
-
-
-@dataclass(frozen=True)
-class DrawSettings:
-    """The fields of `vocable.options.TestsetOptions` with defaults, which are the paper's if it states any."""
-
-    queries: int = 900
-    clusters: int = 100
-    difficulty: Difficulty = "hard"
-    positives: int | None = 3
-    negatives: int = 10
-    min_overlap: float = 0.5
-    distractors: int = 0
 
 
 class DrawnQuery(NamedTuple):
@@ -116,17 +103,18 @@ def draw_testset(
 
     Queries are clustered by `text_embeddings` with the model `embedding`; `seed` determines clusters and draws.
     """
-    settings = DrawSettings(**options)
-    groups = cluster(text_embeddings(log.queries, embedding, device), settings.clusters, seed)
+    groups = cluster(text_embeddings(log.queries, embedding, device), options["clusters"], seed)
     rng = np.random.default_rng(seed)
-    if settings.difficulty == "hard":
-        drawn = _hard(log, settings, groups, rng)
+    if options["difficulty"] == "hard":
+        drawn = _hard(log, options, groups, rng)
     else:
-        rows = _evenly(range(len(log.queries)), settings.queries, groups, rng)
+        rows = _evenly(range(len(log.queries)), options["queries"], groups, rng)
         drawn = [DrawnQuery(query, _best(log, query, None), (), None) for query in rows]
     taken = {each.query for each in drawn}
     others = _members((query for query in range(len(groups)) if query not in taken), groups)
-    further = [row for members in others.values() for row in rng.permutation(members)[: settings.distractors].tolist()]
+    further = [
+        row for members in others.values() for row in rng.permutation(members)[: options["distractors"]].tolist()
+    ]
     judged = {row for each in drawn for row in (*log.answers[each.query], *each.negatives)}
     distractors = {document for query in further for document in log.answers[query]} - judged
     return DrawnTestset(log, drawn, further, sorted(distractors))
@@ -142,7 +130,7 @@ def words(text: str) -> set[str]:
 
 
 def _hard(
-    log: QueryLog, settings: DrawSettings, groups: NDArray[np.int64], rng: np.random.Generator
+    log: QueryLog, options: TestsetOptions, groups: NDArray[np.int64], rng: np.random.Generator
 ) -> list[DrawnQuery]:
     rows: dict[str, list[int]] = defaultdict(list)
     for row, text in enumerate(log.documents):
@@ -156,13 +144,13 @@ def _hard(
     by_level: dict[str, dict[int, DrawnQuery]] = {level: {} for level in LEVELS}
     for query, text in enumerate(log.queries):
         query_words = words(text)
-        near = _near(query_words, holding, settings.min_overlap)
-        negatives = list(islice((row for row in near if int(groups[query]) not in owners[row]), settings.negatives))
+        near = _near(query_words, holding, options["min_overlap"])
+        negatives = list(islice((row for row in near if int(groups[query]) not in owners[row]), options["negatives"]))
         if negatives:
             best = max(len(query_words & words(log.documents[document])) for document in log.answers[query])
             level = LEVELS[min(2, 3 * best // len(query_words))]
-            by_level[level][query] = DrawnQuery(query, _best(log, query, settings.positives), tuple(negatives), level)
-    return _balanced(by_level, settings.queries, groups, rng)
+            by_level[level][query] = DrawnQuery(query, _best(log, query, options["positives"]), tuple(negatives), level)
+    return _balanced(by_level, options["queries"], groups, rng)
 
 
 def _balanced(
@@ -282,7 +270,7 @@ def make_testset(
         DataError: the log cannot be read, or has no suitable query.
         ModelError: the embedding model cannot be read.
     """
-    made_from = settings_of(make_testset, locals(), asdict(DrawSettings(**options)), without=("train_output",))
+    made_from = settings_of(make_testset, locals(), without=("train_output",))
     done = finished(output, made_from)
     if not done:
         refuse_taken(Path(output))

@@ -22,6 +22,7 @@ from vocable.encoding.encode import encode
 from vocable.encoding.models import Model, encoding_model
 from vocable.encoding.protocol import Role
 from vocable.encoding.terms import Word, input_terms, terms
+from vocable.encoding.vectors import as_vectors
 from vocable.errors import VectorsError
 from vocable.explanation.highlights import Mark, Origin
 from vocable.explanation.notebook import bars
@@ -162,8 +163,8 @@ def explain_texts(
         return expand_text(model, query, role="query", wacky=wacky)
     document = as_text(document, "document")
     vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
-    tokens = text_terms(model, query), text_terms(model, document)
-    return explain_vectors(*vectors, terms(model), *tokens, wacky)
+    query_terms, document_terms = text_terms(model, [query, document])
+    return explain_vectors(*vectors, terms(model), query_terms, document_terms, wacky)
 
 
 def expand_text(
@@ -173,15 +174,15 @@ def expand_text(
 
     `wacky` is as in `explain_texts`.
     """
-    text = as_text(text)
-    return expand_vector(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
+    [tokens] = text_terms(model, texts := [as_text(text)])
+    return expand_vector(encode(model, texts, role=role), terms(model), tokens, k, wacky)
 
 
-def text_terms(model: Model, text: str) -> set[str]:
-    """Return the output terms that occur in a text, even beyond the model's maximum length."""
+def text_terms(model: Model, texts: Sequence[str]) -> list[set[str]]:
+    """Return the output terms that occur in each text, even beyond the model's maximum length."""
     encoder = encoding_model(model)
-    columns = input_terms(encoder, [text]).indices.tolist()
-    return {encoder.terms[column] for column in columns}
+    names, counts = encoder.terms, input_terms(encoder, texts)
+    return [{names[column] for column in columns.tolist()} for columns in np.split(counts.indices, counts.indptr[1:-1])]
 
 
 def explain_vectors(
@@ -202,17 +203,27 @@ def explain_vectors(
     >>> explained.score, [(match.term, match.contribution, match.in_query) for match in explained.matches]
     (4.0, [('list', 3.0, True), ('array', 1.0, False)])
     """
-    query, document = _weights(query_vector, names), _weights(document_vector, names)
-    contributions = query * document
+    query, document = _row(query_vector, names), _row(document_vector, names)
+    columns, *places = np.intersect1d(query.indices, document.indices, assume_unique=True, return_indices=True)
+    query_weights, document_weights = query.data[places[0]].astype(float), document.data[places[1]].astype(float)
+    contributions = query_weights * document_weights
     score = float(contributions.sum())
     in_query, in_document = set(query_tokens), set(document_tokens)
     matches = []
-    for column in _descending(contributions):
-        term, contribution = names[column], float(contributions[column])
-        origin = term in in_query, term in in_document
-        marked = None if wacky is None else term in wacky and not all(origin)
-        weights = float(query[column]), float(document[column])
-        matches.append(MatchedTerm(term, *weights, contribution, float(contributions[column] / score), *origin, marked))
+    for place in _descending(contributions):
+        term, contribution = names[columns[place]], float(contributions[place])
+        expanded = term not in in_query or term not in in_document
+        matched = MatchedTerm(
+            term=term,
+            query_weight=float(query_weights[place]),
+            document_weight=float(document_weights[place]),
+            contribution=contribution,
+            share=contribution / score,
+            in_query=term in in_query,
+            in_document=term in in_document,
+            wacky=None if wacky is None else term in wacky and expanded,
+        )
+        matches.append(matched)
     return Explanation(score, tuple(matches))
 
 
@@ -230,14 +241,13 @@ def expand_vector(
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
     """
-    weights, in_text = _weights(vector, names), set(tokens)
-    columns = _descending(weights)
+    row, in_text = _row(vector, names), set(tokens)
     heaviest = []
-    for column in columns[:k]:
-        term, occurs = names[column], names[column] in in_text
-        marked = None if wacky is None else term in wacky and not occurs
-        heaviest.append(ExpansionTerm(term, float(weights[column]), occurs, marked))
-    return Expansion(len(columns), tuple(heaviest))
+    for place in _descending(row.data)[:k]:
+        term = names[row.indices[place]]
+        marked = None if wacky is None else term in wacky and term not in in_text
+        heaviest.append(ExpansionTerm(term, float(row.data[place]), term in in_text, marked))
+    return Expansion(row.nnz, tuple(heaviest))
 
 
 def json_values(record: object) -> Any:
@@ -254,17 +264,16 @@ def json_values(record: object) -> Any:
     return [json_values(item) for item in record] if isinstance(record, list | tuple) else record
 
 
-def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
-    """Return one row of weights as dense float64 [v]."""
+def _row(vector: csr_array, names: Sequence[str]) -> csr_array:
+    """Return one row of weights with ascending columns, [1, v]."""
     if vector.shape != (1, len(names)):
         raise VectorsError(f"expected one vector of {len(names)} terms, not the shape {vector.shape}")
-    return vector.toarray()[0].astype(np.float64)
+    return as_vectors(vector)
 
 
 def _descending(weights: np.ndarray) -> list[int]:
-    """Return the columns of the weights that are not 0, largest weight first."""
-    active = np.flatnonzero(weights)
-    return active[np.argsort(-weights[active], kind="stable")].tolist()
+    """Return the places of the weights, largest weight first."""
+    return np.argsort(-weights, kind="stable").tolist()
 
 
 def _origin(in_text: bool, wacky: bool | None) -> Origin:

@@ -129,7 +129,16 @@ def export(
             with path.open("ab" if number else "wb") as file:
                 _write_ciff(file, shard, whole) if format == "ciff" else file.writelines(_lines(shard, whole, topics))
         count, kept, lost, heaviest = counts.tolist()
-        result = Exported(count, kept, lost, heaviest, scale, first.meta.role, power, model_idf)
+        result = Exported(
+            vectors=count,
+            weights=kept,
+            lost=lost,
+            heaviest=heaviest,
+            scale=scale,
+            role=first.meta.role,
+            query_idf=power,
+            model_idf=model_idf,
+        )
         write_record(work / RECORD, result._asdict())
     return result
 

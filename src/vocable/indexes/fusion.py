@@ -79,19 +79,17 @@ def name_weights(weights: Mapping[Any, float]) -> str:
     return ",".join(f"{space}={weight:g}" for space, weight in weights.items())
 
 
-def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
-    """Return the k best documents by a fusion of the first `fusion_depth(k)` hits of each ranking with a weight."""
-    return replace(fused_with_parts(rankings, weights, fusion, k), parts=None)
-
-
-def fused_with_parts(
+def fused(
     rankings: Mapping[str, Ranking],
     weights: Mapping[str, float],
     fusion: Fusion,
     k: int,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> Ranking:
-    """Return the ranking of `fused` with its `parts`; any `factors` multiply the scaled scores of a ranking."""
+    """Return the k best documents by a fusion of the first `fusion_depth(k)` hits of each ranking with a weight.
+
+    Its `parts` are the weighted rankings. Any `factors` [q, k] multiply the scaled scores of a ranking.
+    """
     first = [rankings[name].first(fusion_depth(k)) for name in weights]
     if fusion not in ("weighted", "reciprocal-rank"):
         raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")

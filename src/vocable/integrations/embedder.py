@@ -64,8 +64,8 @@ class Embedder:
 
         Raises `VectorsError` if the vectors of `documents` cannot be read, or have another vocabulary.
         """
-        dtype, documents, power = options.get("dtype", "auto"), options.get("documents"), options.get("query_idf")
-        loaded = load_encoder(model, options.get("device"), options.get("runtime"), dtype)
+        dtype, documents, power = options["dtype"], options["documents"], options["query_idf"]
+        loaded = load_encoder(model, options["device"], options["runtime"], dtype)
         self.encoder = TextEncoder(loaded, "document", **select(Encoding, options))
         self.query_encoder = query_encoder(loaded, documents, query_idf=power, dtype=dtype)
         self._lock = Lock()

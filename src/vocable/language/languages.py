@@ -89,11 +89,11 @@ def language_of(name: str) -> Language:
         require_extra("icu4py.breakers", "icu")
     full = "+".join([language, *(option for option in (ICU, CODE) if option in options)])
     if language == NO_LANGUAGE:
-        return Language(full, None, frozenset(), frozenset(), icu, CODE in options)
+        return Language(name=full, stemmer=None, stop=frozenset(), common=frozenset(), icu=icu, code=CODE in options)
     stemmer = ENGLISH if language in UNSPACED_LANGUAGES else language
     stop = stop_words(CODES[language]) | stop_words(CODES[stemmer])
     common = stop.union(SMALL_WORDS.split()) if language == ENGLISH else stop
-    return Language(full, stemmer, stop, common, icu, CODE in options)
+    return Language(name=full, stemmer=stemmer, stop=stop, common=common, icu=icu, code=CODE in options)
 
 
 def _near(asked: str) -> str:

@@ -1,6 +1,6 @@
 """Losses of a batch: ranking losses, and distances from the scores or vectors of teachers.
 
-Pure functions come first, then the classes of a recipe's losses. A new loss is a class and its name in `AnyLoss`.
+`vocable.objectives.settings` has the losses of a recipe, which compute these functions.
 
 Letters: b queries, c negatives of an example, n = b (1 + c) documents, m vectors, v terms, z weights above zero in all
 vectors. The documents come column by column: the b positives, then the first negatives of all examples, and so on.
@@ -9,15 +9,14 @@ vectors. The documents come column by column: the b positives, then the first ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
-from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
 from vocable.errors import ArgumentError
-from vocable.objectives import Positive, Settings, Weight
+from vocable.objectives import Divergence
 
 
 class Packed(NamedTuple):
@@ -170,7 +169,6 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
     return functional.kl_div(student, teacher, log_target=True, reduction="batchmean")
 
 
-Divergence = Literal["mse", "kl"]
 ABSENT = 1e-8  # share of an absent term, in a logarithm
 
 
@@ -250,6 +248,10 @@ class Batch(NamedTuple):
     teacher_vectors: Tensor  # [b + n, v] of the queries and documents
     queue: Queue | None = None
 
+    def vectors(self) -> Tensor:
+        """Return the queries and documents [b + n, v]."""
+        return torch.cat([self.queries, self.documents])
+
     def compared_scores(self) -> tuple[Tensor, Tensor]:
         """Return the student's and the teacher's scores of the same candidates, the positive first."""
         if self.teacher_scores.shape[1] == len(self.documents):  # more than 1 + c: a batch has two examples at least
@@ -267,97 +269,3 @@ def positive_first(scores: Tensor) -> Tensor:
     """
     diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
     return torch.cat([scores.diagonal()[:, None], scores[~diagonal].view(len(scores), -1)], dim=1)
-
-
-class Loss(Settings):
-    """A loss of a batch, and its weight in the sum of the losses."""
-
-    needs: ClassVar[Literal["teacher_scores", "teacher_vectors"] | None] = None  # of `Batch`
-    weight: Positive = 1.0
-
-    def value(self, batch: Batch) -> Tensor:
-        """Return the loss, without its weight."""
-        raise NotImplementedError
-
-    def monitored_loss(self) -> InfoNCE | None:
-        """Return an InfoNCE with the scores of this loss to monitor a training; None for a loss without such scores."""
-        return None
-
-
-class QueueSettings(Settings):
-    """Documents of earlier batches, encoded by a momentum copy of the encoder (Kim et al. 2026, appendix J.4)."""
-
-    size: PositiveInt = Field(description="newest documents to keep")
-    momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
-    terms: PositiveInt = Field(default=1000, description="heaviest terms of a document to keep")
-
-
-class InfoNCE(Loss):
-    """A query's positive against all other documents of the batch."""
-
-    name: Literal["info_nce"] = "info_nce"
-    temperature: Positive = Field(default=1.0, description="divisor of the scores")
-    margin: Weight = Field(default=0.0, description="margin subtracted from the positive's score")
-    cosine: bool = Field(default=False, description="cosine in place of the inner product")
-    queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
-
-    def value(self, batch: Batch) -> Tensor:
-        settings: Any = self.model_dump(include={"temperature", "margin", "cosine"})
-        return info_nce(batch.queries, batch.documents, **settings, queue=batch.queue)
-
-    def monitored_loss(self) -> InfoNCE:
-        return InfoNCE(temperature=self.temperature, cosine=self.cosine)
-
-
-class Cosine(Loss):
-    """InfoNCE of the cosines, in addition to InfoNCE of the inner products (Kim et al. 2026, J.3)."""
-
-    name: Literal["cosine"] = "cosine"
-    temperature: Positive = Field(default=0.05, description="divisor of the cosines")
-    margin: Weight = Field(default=0.0, description="margin subtracted from the positive's cosine")
-
-    def value(self, batch: Batch) -> Tensor:
-        return info_nce(batch.queries, batch.documents, temperature=self.temperature, margin=self.margin, cosine=True)
-
-    def monitored_loss(self) -> InfoNCE:
-        return InfoNCE(temperature=self.temperature, cosine=True)
-
-
-class MarginMSE(Loss):
-    """The teacher's margins between positive and negatives."""
-
-    name: Literal["margin_mse"] = "margin_mse"
-    needs = "teacher_scores"
-
-    def value(self, batch: Batch) -> Tensor:
-        return margin_mse(*batch.compared_scores())
-
-
-class KL(Loss):
-    """The teacher's distribution over a query's documents."""
-
-    name: Literal["kl"] = "kl"
-    needs = "teacher_scores"
-    temperature: Positive = Field(default=1.0, description="divisor of the student's scores")
-    teacher_temperature: Positive = Field(default=1.0, description="divisor of the teacher's scores")
-
-    def value(self, batch: Batch) -> Tensor:
-        student, teacher = batch.compared_scores()
-        return kl(student, teacher, temperature=self.temperature, teacher_temperature=self.teacher_temperature)
-
-    def monitored_loss(self) -> InfoNCE:
-        return InfoNCE(temperature=self.temperature)
-
-
-class SparseAlignment(Loss):
-    """The distance from a sparse teacher's vectors."""
-
-    name: Literal["alignment"] = "alignment"
-    needs = "teacher_vectors"
-    kind: Divergence = Field(default="mse", description="mse over shared terms, or kl of vectors with sum 1")
-
-    def value(self, batch: Batch) -> Tensor:
-        return alignment(torch.cat([batch.queries, batch.documents]), batch.teacher_vectors, kind=self.kind)
-
-
-AnyLoss: TypeAlias = Annotated[InfoNCE | Cosine | MarginMSE | KL | SparseAlignment, Field(discriminator="name")]

@@ -1,8 +1,6 @@
 """Regularizers: costs of the terms of a batch's vectors, which make them sparse.
 
-Each side, queries or documents, has a `SideRegularizer`; `joint` and `overlap` concern both sides. A new regularizer is
-a class here, listed in `SideRegularizer` for one side or in `Regularizers` for both sides. A new statistic of terms is
-a name in `Statistic` and a class in `vocable.training.term_statistics`.
+`vocable.objectives.settings` has the regularizers of a recipe, which compute these functions.
 
 Letters: b queries, n documents, m texts of one side, v terms.
 """
@@ -10,36 +8,11 @@ Letters: b queries, n documents, m texts of one side, v terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import torch
-from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from vocable.errors import ArgumentError
-from vocable.objectives import Settings, Share, Weight
-
-Shape = Literal["constant", "linear", "quadratic"]
-POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
-
-
-def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: float = 1 / 3) -> float:
-    """Return min(1, step / (T · share))^p, the factor of a weight in a training of T = `total_steps` steps.
-
-    `step` counts from 0; p is 0, 1 or 2 for the shapes "constant", "linear" and "quadratic".
-    Jang et al. 2026 use a quadratic ramp over the first third.
-
-    >>> [ramp(step, 300) for step in (0, 50, 100, 200)]
-    [0.0, 0.25, 1.0, 1.0]
-    >>> ramp(75, 300, shape="linear", share=0.5), ramp(0, 300, shape="constant")
-    (0.5, 1.0)
-    """
-    if shape not in POWERS:
-        raise ArgumentError(f"ramp must be {', '.join(POWERS)}, not {shape}")
-    if step < 0 or total_steps < 1 or not 0 < share <= 1:
-        raise ArgumentError(f"no ramp at step {step} of {total_steps} over a share of {share}")
-    return float(min(1.0, step / (total_steps * share)) ** POWERS[shape])
 
 
 def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = None) -> Tensor:
@@ -140,128 +113,3 @@ def differing_terms(queries: Tensor, documents: Tensor) -> Tensor:
     2.0
     """
     return (torch.expm1(-queries) - torch.expm1(-documents)).abs().sum(dim=1).mean()
-
-
-Statistic = Literal["document_frequencies", "idf"]
-
-
-class Regularizer(Settings):
-    """A regularizer's weight, and the ramp of its rise."""
-
-    weight: Weight = 0.0
-    ramp: Shape = "quadratic"
-    share: Share = Field(default=1 / 3, description="share of the steps in which the weight rises")
-
-    def weight_at(self, step: int, steps: int) -> float:
-        """Return the weight in a step, counted from 0, of a training of `steps`."""
-        return self.weight * ramp(step, steps, shape=self.ramp, share=self.share)
-
-
-class OneSide(Regularizer):
-    """A regularizer of queries, or of documents."""
-
-    needs: ClassVar[Statistic | None] = None  # statistic of each term
-
-    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        """Return the unweighted cost of vectors [m, v]; `statistic` [v] is the statistic that the class `needs`."""
-        raise NotImplementedError
-
-
-class AnyFlops(OneSide):
-    """FLOPS over texts with more than `threshold` terms."""
-
-    threshold: int = Field(default=0, ge=0, description="texts with at most this many active terms cost nothing")
-
-    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        return flops(vectors, threshold=self.threshold, term_weights=statistic)
-
-
-class Flops(AnyFlops):
-    """FLOPS with equal weights of all terms."""
-
-    name: Literal["flops"] = "flops"
-
-
-class L1(OneSide):
-    """The sum of a text's weights."""
-
-    name: Literal["l1"] = "l1"
-
-    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        return l1(vectors)
-
-
-class DFFlops(AnyFlops):
-    """FLOPS weighted by the share of documents that have a term, estimated in the training."""
-
-    name: Literal["df_flops"] = "df_flops"
-    needs = "document_frequencies"
-
-    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        return super().value(vectors, None if statistic is None else df_weights(statistic))
-
-
-class IDFFlops(AnyFlops):
-    """FLOPS weighted by the inverse document frequencies of the training's documents."""
-
-    name: Literal["idf_flops"] = "idf_flops"
-    needs = "idf"
-
-
-SideRegularizer: TypeAlias = Flops | L1 | DFFlops | IDFFlops
-
-
-class BothSides(Regularizer):
-    """A regularizer of queries and documents together."""
-
-    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Return the unweighted cost of queries [b, v] and documents [n, v]."""
-        raise NotImplementedError
-
-
-class JointFlops(BothSides):
-    """Joint FLOPS: the cost of terms that queries and documents share."""
-
-    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
-        return joint_flops(queries, documents)
-
-
-class Overlap(BothSides):
-    """The distance between the terms of a query and the terms of its positive."""
-
-    distance: Literal["jaccard", "hamming"] = Field(
-        default="jaccard", description="share of the terms that differ, or their number"
-    )
-
-    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
-        distance = overlap_distance if self.distance == "jaccard" else differing_terms
-        return distance(queries, documents[: len(queries)])
-
-
-def _weight_alone(value: object) -> Any:
-    """Read a bare number as the weight."""
-    return value if isinstance(value, Settings | Mapping | bool) else {"weight": value}
-
-
-def _one_side(value: object) -> Any:
-    """Read a bare number as the weight of FLOPS, the regularizer of a section without a name."""
-    value = _weight_alone(value)
-    return {"name": "flops", **value} if isinstance(value, Mapping) else value
-
-
-Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], BeforeValidator(_one_side)]
-
-
-class Regularizers(Settings):
-    """Regularizers of queries, of documents and of both: weights, or sections with all settings."""
-
-    query: Side = Flops(weight=5e-5)
-    document: Side = Flops(weight=3e-5)
-    joint: Annotated[JointFlops, BeforeValidator(_weight_alone)] = JointFlops()
-    overlap: Annotated[Overlap, BeforeValidator(_weight_alone)] = Overlap()
-
-    @property
-    def active(self) -> dict[str, OneSide | BothSides]:
-        """The regularizers with a weight, by key, in a fixed order."""
-        parts = {key: getattr(self, key) for key in type(self).model_fields}
-        return {key: part for key, part in parts.items() if part.weight}

@@ -126,4 +126,12 @@ def write_encoder(files: SiteFiles, model: GraphModel, runtime: WebRuntime) -> Q
     prefix, suffix = sample.ids[: ordinary[0]], sample.ids[ordinary[-1] + 1 :]
     longest = None if of_role.max_length is None else of_role.max_length - len(prefix) - len(suffix)
     nbytes = sum(map(size_of, names)) + sum(map(len, runtime.scripts.values()))
-    return QueryGraph(of_role.prompt or "", longest, prefix, suffix, names, nbytes, runtime.version)
+    return QueryGraph(
+        prompt=of_role.prompt or "",
+        longest=longest,
+        before=prefix,
+        after=suffix,
+        files=names,
+        nbytes=nbytes,
+        runtime=runtime.version,
+    )

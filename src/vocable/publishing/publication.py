@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from vocable.collection.collection import Collection, open_index
+from vocable.collection.copies import content_of
 from vocable.core.links import refuse_link
 from vocable.core.progress import track
 from vocable.core.storage import (
@@ -41,7 +42,15 @@ from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.languages import NO_LANGUAGE, language_of
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
-from vocable.publishing.documents import ADDRESS, Shown, together, write_copies, write_documents, write_fields
+from vocable.publishing.documents import (
+    ADDRESS,
+    Shown,
+    page_on_site,
+    together,
+    write_documents,
+    write_fields,
+    write_groups,
+)
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, FileTable, SiteFiles, is_site_file, name_of, path_of
 from vocable.publishing.manifest import (
@@ -243,7 +252,7 @@ class _Publication:
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
-        copies = write_copies(files, documents)
+        copies, pages = (write_groups(files, map(key, documents)) for key in (content_of, page_on_site))
         prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
         query = QueryReading(prompt, settings.max_length, settings.query_idf)
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
@@ -252,30 +261,38 @@ class _Publication:
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
         page = page_files(self.title, self.script, self.scripts, TOKENIZER_SCRIPTS[described["model"]["type"]])
         manifest = Manifest(
-            self.title,
-            len(documents),
-            together(len(documents)),
-            self.collection.models.name,
-            query,
-            words is not None,
-            fields,
-            name,
-            blocks,
-            nbytes,
-            {name: name_of(content) for name, content in page.items()},
-            self.language,
-            graph,
-            copies,
-            self._weights(),
+            title=self.title,
+            documents=len(documents),
+            together=together(len(documents)),
+            model=self.collection.models.name,
+            query=query,
+            words=words is not None,
+            fields=fields,
+            directory=name,
+            blocks=blocks,
+            nbytes=nbytes,
+            page={name: name_of(content) for name, content in page.items()},
+            language=self.language,
+            encoder=graph,
+            copies=copies,
+            pages=pages,
+            weights=self._weights(),
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, previous, *file) for file in others.items())
         self.names = list(files.names)
         size = files.nbytes + sum(map(len, others.values()))
-        counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
-        linked = sum(bool(document.fields.get(ADDRESS)) for document in documents)
         return Published(
-            str(folder), *counts, len(files.names) + len(others), size, written, 0, linked, graph is not None
+            output=str(folder),
+            documents=len(documents),
+            terms=len(terms.names),
+            words=0 if words is None else len(words.names),
+            files=len(files.names) + len(others),
+            nbytes=size,
+            written=written,
+            removed=0,
+            linked=sum(bool(document.fields.get(ADDRESS)) for document in documents),
+            encoder=graph is not None,
         )
 
     def _weights(self) -> dict[str, float]:

@@ -60,7 +60,6 @@ DESCRIPTIONS = {
     504: "not done in time",
     507: "no space left on the disk",
 }
-UNCHANGING = "this index cannot change: index again to a plain folder, or to a server"
 ALWAYS = (400, 401, 403, 408, 413, 415, 422, 424, 429, 504, 507)
 Refusals = dict[int | str, dict[str, Any]]
 
@@ -150,9 +149,12 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
         """Find the best documents for a query."""
         http.state.query = request.query
-        answer = (await service.search(request)).to_json()
+        answer = await service.search(request)
+        values = answer.to_json()
+        if answer.pages:
+            values["pages"] = [hit.to_json() for hit in answer.pages]
         return JSONResponse(
-            {name: value for name, value in answer.items() if name in schemas.SearchAnswer.model_fields}
+            {name: value for name, value in values.items() if name in schemas.SearchAnswer.model_fields}
         )
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
@@ -203,6 +205,8 @@ def _add_views(app: FastAPI, service: Service) -> None:
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
+    unchanging = f"this index cannot change: {service.collection.store.about.instead}"
+
     @app.get("/documents", responses=refusals(), response_model=list[schemas.WrittenDocument | None])
     async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Read documents, null for an unknown id."""
@@ -223,12 +227,12 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     async def delete_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Delete documents; unknown ids are ignored."""
         if not service.can_change:
-            return refusal(405, UNCHANGING, {"Allow": "GET"})
+            return refusal(405, unchanging, {"Allow": "GET"})
         return JSONResponse((await service.delete(id)).to_json())
 
     async def change(request: schemas.DocumentsRequest, *, replace: bool) -> JSONResponse:
         if not service.can_change:
-            return refusal(405, UNCHANGING, {"Allow": "GET"})
+            return refusal(405, unchanging, {"Allow": "GET"})
         documents: list[Document] = [body.document() for body in request.documents]
         return JSONResponse((await service.add(documents, replace=replace)).to_json())
 
@@ -284,7 +288,8 @@ def _sparse_values(columns: np.ndarray, weights: np.ndarray) -> list[dict[str, f
 
 def _answer_with(status: int) -> Any:
     async def answer(request: HTTPRequest, error: Exception) -> Response:
-        return refusal(status, " ".join(str(error).split()))
+        headers = {"Retry-After": str(error.seconds)} if isinstance(error, OverloadedError) else None
+        return refusal(status, " ".join(str(error).split()), headers)
 
     return answer
 

@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Mount, Route
 
 from vocable.service import ServiceLimits
+from vocable.service.batching import ARRIVED
 from vocable.service.metrics import Metrics
 from vocable.service.pages import FILES
 
@@ -97,6 +98,7 @@ class ServiceMiddleware:
         try:
             body = self._refused(asked) or await self._body(receive)
             started = time.perf_counter()
+            ARRIVED.set(time.monotonic())
             if isinstance(body, JSONResponse):
                 await body(asked, receive, sending)
             else:

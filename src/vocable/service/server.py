@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,10 +26,10 @@ from vocable.collection.collection import Collection, open_index
 from vocable.collection.rerank import load_reranker
 from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
-from vocable.encoding.term_scores import WACKY_SHARE, read_wacky_terms
+from vocable.encoding.term_scores import read_wacky_terms
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import Count, RerankOptions, checked, select
-from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
+from vocable.options import WACKY_SHARE, Count, RerankOptions, check, checked, select
+from vocable.service import TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the address is logged for everybody
@@ -43,7 +44,7 @@ MAX_HOST = 80  # characters of a host in a message
 class WorkerSettings:
     """Settings of a worker process; workers count metrics in the folder `metrics`."""
 
-    index: str
+    index: str | list[str]
     model: str | None
     host: str
     token: str | None = field(repr=False)
@@ -53,7 +54,7 @@ class WorkerSettings:
     @property
     def limits(self) -> ServiceLimits:
         """The limits, with defaults."""
-        return {**DEFAULT_LIMITS, **select(ServiceLimits, self.options)}
+        return check(ServiceLimits, select(ServiceLimits, self.options))
 
 
 class ServedIndex(NamedTuple):
@@ -76,7 +77,7 @@ class ServedIndex(NamedTuple):
 
 @checked
 def serve(
-    index: str | os.PathLike[str],
+    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     model: str | None = None,
     host: str = "127.0.0.1",
     port: Annotated[int, Ge(0), Le(65535)] = 8000,
@@ -91,7 +92,7 @@ def serve(
     is JSON on stderr. It ends by SIGTERM or Ctrl-C, after accepted requests are finished.
 
     Args:
-        index: place of the index.
+        index: place of the index; several are searched as one, and cannot change.
         model: the model of the index, if it has moved: a folder or a Hub id.
         host: address to listen on; 0.0.0.0 is all addresses of the machine.
         port: port to listen on; 0 for a free one.
@@ -111,7 +112,8 @@ def serve(
             "`host`, `port`, `workers` and `token_file` are for HTTP, not for `mcp` on stdin and stdout"
         )
     token = _token(token_file)
-    settings = WorkerSettings(os.fspath(index), model, host, token, options)
+    places = [os.fspath(place) for place in ([index] if isinstance(index, str | os.PathLike) else index)]
+    settings = WorkerSettings(places[0] if len(places) == 1 else places, model, host, token, options)
     if options.get("mcp"):
         _serve_stdio(settings)
         return
@@ -127,7 +129,7 @@ def serve(
         del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
         if token is None and not _is_local(host):
-            logger.warning("%s: anybody who reaches it can read the whole index: set a token (--token-file)", url)
+            logger.warning("%s: anybody who reaches it can read the whole index: set a token (token_file)", url)
         logger.info("serving %s at %s", place, url)
         if options.get("browser") and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
@@ -234,7 +236,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
         if (reranker := options.get("rerank")) is not None:
             load_reranker(reranker, options.get("device"))  # now, so that no request waits for it
         if (scores := options.get("wacky")) is not None:
-            share = options.get("wacky_share") or WACKY_SHARE
+            share = options.get("wacky_share", WACKY_SHARE)
             opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.models.terms, share))
     except BaseException:
         opened.close()

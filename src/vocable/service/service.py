@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
@@ -19,22 +21,25 @@ from scipy.sparse import csr_array
 
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
-from vocable.collection.plan import EncodedQueries
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
+from vocable.collection.search import ANY_DOCUMENT
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.base import rows_of
 from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
+from vocable.language.query_syntax import parse_query
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
-from vocable.service.batching import Batcher, Work, as_exception
+from vocable.service.batching import ARRIVED, Batcher, Work
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
@@ -105,7 +110,9 @@ class Service:
         self.columns = vectors.shape[1]
         collection.search(text, 1, vectors=vectors, dense=dense)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
-        self.batcher = Batcher(size=limits["batch_size"], limit=limits["max_queue"], seen=self._seen)
+        self.batcher = Batcher(
+            size=limits["batch_size"], limit=limits["max_queue"], timeout=limits["timeout"], seen=self._seen
+        )
 
     def close(self) -> None:
         """Finish the accepted work, and close the collection."""
@@ -156,6 +163,8 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
+        if options.get("idf_filter") != ANY_DOCUMENT:
+            self.check_filter(options.get("idf_filter"))
         liked = options.get("like") is not None
         if request.query is None and request.vector is not None:
             options.setdefault("weights", "sparse")
@@ -163,10 +172,7 @@ class Service:
         if liked and (request.query is not None or request.vector is not None):
             raise ArgumentError("`like` stands in place of query and vector")
         if liked:
-            explain, wacky = request.explain, self.wacky
-            return await self._call(
-                lambda: search(self.collection, None, request.k, explain=explain, wacky=wacky, **options)[0]
-            )
+            return await self._call(self._liked, request.k, request.explain, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
             message = "send a query or its vector; words, dense vectors, explain and rerank need the query"
@@ -177,9 +183,12 @@ class Service:
                 raise ArgumentError("`query_idf` goes with a query that is encoded, not with its vector")
             row, options["query_idf"] = self._row(request.vector), 0.0
         else:
-            [row] = await self._embedded([query], Prompt("query"))
+            read = query if options.get("plain") else parse_query(query).text
+            [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
+        if request.explain:  # an explanation takes longer than a search: each is answered when it is done
+            return (await self._call(self._search, [(query, row)], request.k, key, True))[0]
+        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, key)
         return answers[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
@@ -218,7 +227,7 @@ class Service:
         """Return the terms of a query's vector, or the terms that it shares with a text or a document of the index."""
         if request.document is not None and request.id is not None:
             raise ArgumentError("document and id: give one of them")
-        rows = await self._embedded([request.query], Prompt("query"))
+        rows = await self._embedded([parse_query(request.query).text], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
         return await self._call(self._explained, request, rows)
@@ -226,8 +235,11 @@ class Service:
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
-        return await self._call(self._view, request, row)
+        query = parse_query(request.query).text
+        [row] = [None] if request.like is not None else await self._embedded([query], Prompt("query"))
+        seen: View = await self._call(self._view, request, row)
+        now = time.monotonic()
+        return dataclasses.replace(seen, milliseconds=1000 * (now - ARRIVED.get(now)))
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""
@@ -257,15 +269,21 @@ class Service:
         return await self._call(self.collection.delete, ids)
 
     async def _run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
-        self._metrics.queue_depth.inc(len(items))
-        try:
+        with self._waiting(len(items)):
             return await self.batcher.run(work, items, *shared, wait=wait)
+
+    @contextmanager
+    def _waiting(self, count: int) -> Iterator[None]:
+        self._metrics.queue_depth.inc(count)
+        try:
+            yield
         finally:
-            self._metrics.queue_depth.dec(len(items))
+            self._metrics.queue_depth.dec(count)
 
     async def _call(self, function: Callable[..., T], *given: Any) -> T:
-        """Call a function in the thread of the batcher."""
-        [result] = await self._run(_outcomes, [partial(function, *given)])
+        """Call a function in the thread of the batcher, once: a change is never tried twice."""
+        with self._waiting(1):
+            result: T = await self.batcher.call(function, *given)
         return result
 
     def _seen(self, work: Work, count: int) -> None:
@@ -335,19 +353,22 @@ class Service:
         left.truncation = "left"
         return left
 
-    def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
+    def _liked(self, k: int, explain: bool, options: AnswerOptions) -> Answer:
+        answer: Answer = search(self.collection, None, k, explain=explain, wacky=self.wacky, **options)[0]
+        return answer
+
+    def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
-        vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
-        dense = self._dense(rows)
-        current, encoded = self.collection.current(), EncodedQueries.of(texts, vectors, dense)
+        current = self.collection.current()
         plan = current.searcher.plan(k, options, spare=True)
+        vectors = prune(self._weighed(rows, options.get("query_idf"), plan.idf_filter), **select(Pruning, options))
+        encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(current, queries, encoded, plan, current.searcher.rank(encoded, plan), explain, self.wacky)]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
-        tokens = text_terms(self.model, request.query)
         text, stored, document = request.document, self._matrix(rows[-1:]), None
         if request.id is not None:
             [document] = collection.documents([request.id])
@@ -356,21 +377,24 @@ class Service:
             [shown] = collection.units.shown([document], lambda: vectors)
             text, stored = shown.full, collection.vectors([shown.id])
         names = self.collection.models.terms
+        tokens, document_tokens = text_terms(self.model, [parse_query(request.query).text, text or ""])
         if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
-        why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, text), self.wacky)
+        why = explain_vectors(vectors, stored, names, tokens, document_tokens, self.wacky)
         if document is None:
             return why
         ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows))
         if document.id not in dict(ranking.hits(0)):
             return why
-        [parts] = score_parts(collection, ranking, 0, [document], request.query)
+        [parts] = score_parts(ranking, 0, [document], QueryWords(request.query, collection.settings.language))
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
         current = self.collection.current()
         if row is not None:
-            return view(current, request, self._weighed([row]), self.wacky, self.rerank, self._dense([row]))
+            idf_filter = None if request.filter is None else current.searcher.idf_filter(parse_filter(request.filter))
+            vector = self._weighed([row], filter=idf_filter)
+            return view(current, request, vector, self.wacky, self.rerank, self._dense([row]))
         ids = [request.like or ""]
         dense = np.asarray(current.units.vectors(ids, "dense")) if "dense" in current.spaces else None
         return view(current, request, current.like(ids), self.wacky, dense=dense)
@@ -381,10 +405,13 @@ class Service:
                 raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
         return self.collection.add(documents)
 
-    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
-        """Return rows of queries as csr_array [b, v], times the collection's IDF to a power, by default the model's."""
+    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
+        """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
+
+        The documents that pass a filter, by default all, give the terms their IDF.
+        """
         power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), self.collection.counts.idf, power)
+        return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""
@@ -401,17 +428,6 @@ class Service:
         """Return the dense vectors [b, d] of the rows; None unless the collection stores dense vectors of its model."""
         vectors = [row.dense for row in rows if row.dense is not None]
         return np.array(vectors) if self.collection.models.dense_inside and len(vectors) == len(rows) else None
-
-
-def _outcomes(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """Return the result of each call, or its error: a change is never tried twice."""
-    results = list[T | Exception]()
-    for call in calls:
-        try:
-            results.append(call())
-        except BaseException as error:
-            results.append(as_exception(error))
-    return results
 
 
 def _depth(filter: Filter) -> int:

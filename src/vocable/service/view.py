@@ -5,10 +5,10 @@ Letters: v output vocabulary, k results.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,9 +16,11 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
-from vocable.collection.plan import SPARE_HITS, EncodedQueries
+from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
+from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
 from vocable.engines.base import Hits
@@ -33,6 +35,7 @@ from vocable.explanation.explain import (
 )
 from vocable.explanation.highlights import TextPart, excerpt, parts
 from vocable.indexes.ranking import Ranking
+from vocable.language.query_syntax import TypedQuery, parse_query
 from vocable.options import Pruning, RerankOptions, SearchOptions
 from vocable.service.schemas import ViewRequest
 
@@ -57,7 +60,8 @@ class ViewedDocument:
     """A document with its ranks and scores by ranking, and its `shared` terms by number and by largest contribution.
 
     `sparse` is the score of the explanation. `cut` is true if only a part of the text is shown, such as a passage.
-    `copies` are the ids of documents with the same title and text.
+    `copies` are the ids of documents with the same title and text. A document that is a section of a page has the
+    page's ranks; `sections` has the further sections of its page by each ranking in whose first k it is the best one.
     """
 
     id: str
@@ -71,6 +75,7 @@ class ViewedDocument:
     ranks: dict[str, int]
     scores: dict[str, float]
     copies: list[str]
+    sections: dict[str, list[FurtherSection]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,6 @@ class VectorCost:
     """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
 
     terms: int
-    milliseconds: float
     postings: int | None = None
 
 
@@ -86,6 +90,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
+    `milliseconds` passed from the arrival of the request to the answer, in the queue and for the encoding, too.
     `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
     among the best hits of the first ranking.
     """
@@ -100,6 +105,7 @@ class View:
     missing: str | None = None
     note: str | None = None
     facets: list[Facet] = field(default_factory=list)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,21 +152,24 @@ def view(
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
-    near = dict.fromkeys(identifier for name in show for identifier, _ in hits[name][: 2 * request.k])
-    known = [document for document in collection.documents(list(near)) if document is not None]
-    stands_for = representatives(known)
-    places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
-    ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
-    [asked] = [request.query] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
+    depth = max(SPARE_HITS, (1 + FURTHER) * request.k) if collection.searcher.has_pages else 2 * request.k
+    near = dict.fromkeys(name for ranked in hits.values() for name, _ in ranked[:depth])
+    known = {document.id: document for document in collection.documents(list(near)) if document is not None}
+    stands_for = representatives(known.values())
+    entries = {name: _entries(ranked, stands_for, known, request.k) for name, ranked in hits.items()}
+    ids = dict.fromkeys(best for name in show for best in entries[name].best)
+    typed = parse_query(request.query) if request.like is None else TypedQuery("")
+    [asked] = [typed.text] if request.like is None else collection.texts([request.like])
+    names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
+    texts = [asked, *(shown.full for _, shown, _ in stored_units)]
+    tokens, *terms_of = text_terms(collection.models.loaded, texts)
     documents = []
-    for document, shown, stored in _stored(collection, list(ids), kept):
-        document_terms = text_terms(collection.models.loaded, shown.full)
+    for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
         marks = explained.marks(terms_in(text))
-        standings = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
+        listed = {name: of_name for name, of_name in entries.items() if document.id in of_name.ranks}
         documents.append(
             ViewedDocument(
                 document.id,
@@ -171,9 +180,10 @@ def view(
                 matches=list(explained.matches[:MARKED]),
                 sparse=explained.score,
                 shared=len(explained.matches),
-                ranks={name: rank for name, (rank, _) in standings.items()},
-                scores={name: score for name, (_, score) in standings.items()},
+                ranks={name: of_name.ranks[document.id] for name, of_name in listed.items()},
+                scores={name: of_name.scores[document.id] for name, of_name in listed.items()},
                 copies=[name for name, first in stands_for.items() if first == document.id != name],
+                sections={name: one.best[document.id] for name, one in entries.items() if document.id in one.best},
             )
         )
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
@@ -181,17 +191,36 @@ def view(
     terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
     better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
-    note = None if request.like is not None else unknown_note(collection, request.query, guessing=bool(documents))
+    note = None if request.like is not None else unknown_note(collection, typed.text, guessing=bool(documents))
+    note = "; ".join(filter(None, [note, str(typed)])) or None
     facets = _facets(collection, hits[request.show[0]]) if request.show else []
     return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing, note, facets)
 
 
-def _places(hits: Hits, stands_for: Mapping[str, str]) -> dict[str, tuple[int, float]]:
-    """Return the rank and the score of each hit by its id; copies have the place of the best."""
+class _Entries(NamedTuple):
+    """The scores of the hits of a ranking, the ranks of their pages, and the `best` k with their further sections."""
+
+    scores: dict[str, float]
+    ranks: dict[str, int]
+    best: dict[str, list[FurtherSection]]
+
+
+def _entries(hits: Hits, stands_for: Mapping[str, str], known: Mapping[str, Document], k: int) -> _Entries:
+    """Return the entries of a ranking: copies have the place of the best, and so have `known` sections of a page."""
     scores: dict[str, float] = {}
     for identifier, score in hits:
         scores.setdefault(stands_for.get(identifier, identifier), score)
-    return {identifier: (rank, score) for rank, (identifier, score) in enumerate(scores.items(), start=1)}
+
+    def page(identifier: str) -> str | None:
+        return page_of(known[identifier]) if identifier in known else None
+
+    pages = grouped(scores, page, len(scores))
+    ranks = {identifier: rank for rank, group in enumerate(pages, start=1) for identifier in group}
+    best = {
+        first: [FurtherSection.of(known[identifier], scores[identifier]) for identifier in further[:FURTHER]]
+        for first, *further in grouped(scores, page, k)
+    }
+    return _Entries(scores, ranks, best)
 
 
 def _facets(collection: Collection, hits: Hits) -> list[Facet]:
@@ -212,7 +241,7 @@ def _rankings(
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors.
 
-    The rankings are those of each space, of a search by default and of its reranking, and of the whole vector if the
+    There is a ranking of each space, of a search by default and of its reranking, and of the whole vector if the
     request prunes it.
     """
     searcher, conditions = collection.searcher, request.options(SearchOptions)
@@ -223,19 +252,23 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
-    asked = {name: EncodedQueries.of([request.query], kept, dense) for name in options}
+    queries_of = partial(searcher.queries, searcher.plan(request.k, {**conditions, "weights": usual}), [request.query])
+    asked = dict.fromkeys(options, queries_of(EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
-        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], EncodedQueries.of([request.query], vector, dense)
+        options[UNPRUNED], asked[UNPRUNED] = options["sparse"], queries_of(EncodedTexts(vector, dense))
     rankings, costs = {}, {}
     for name, of_name in options.items():
-        plan, started = searcher.plan(request.k, of_name, spare=True), time.perf_counter()
-        rankings[name] = searcher.rank(asked[name], plan)
+        rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
         if name in ("sparse", UNPRUNED):
-            milliseconds = 1000 * (time.perf_counter() - started)
             searched = asked[name].vectors.sparse
-            read = collection.store.count_here(searched.indices)
-            costs[name] = VectorCost(searched.nnz, milliseconds, None if read is None else int(read.sum()))
+            costs[name] = VectorCost(searched.nnz, _postings_of(collection, searched.indices))
     return rankings, costs
+
+
+def _postings_of(collection: Collection, terms: np.ndarray) -> int | None:
+    """Count the postings of terms; None if a server would have to be asked."""
+    store = collection.store
+    return int(store.count_terms(terms)[0].sum()) if store.about.cheap_reads else None
 
 
 def _stored(
@@ -261,11 +294,11 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     hits = collection.searcher.search_space(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    counted = collection.store.count_here(column)
+    counted = _postings_of(collection, column)
     heaviest = collection.documents([identifier for identifier, _ in hits[:SHOWN_DOCUMENTS]])
     return TermPostings(
         term,
-        documents=len(hits) if counted is None else int(counted[0]),
+        documents=len(hits) if counted is None else counted,
         of=len(collection),
         more=counted is None and len(hits) == MAX_POSTINGS,
         weighed=len(hits),

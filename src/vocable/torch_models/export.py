@@ -197,28 +197,39 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
                 save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
             else:
                 _write_encoder(model, first, inner, format, int8, texts)
-        of_role = encoder.settings
+        of_role, looked_up = encoder.settings, encoder.looked_up
+        tokens = first.weight.numel() if looked_up else first.auto_model.get_input_embeddings().num_embeddings
         roles[role] = GraphRole(
-            names[id(first)],
-            first.weight.numel() if encoder.looked_up else first.auto_model.get_input_embeddings().num_embeddings,
-            of_role.prompt,
-            of_role.max_length,
-            None if encoder.looked_up else positions(first),
-            of_role.max_terms,
-            of_role.query_idf,
-            encoder.pooling,
-            of_role.keeps_special,
-            encoder.looked_up,
-            sorted(first.tokenizer.all_special_ids),
-            first.tokenizer.unk_token_id,
-            first.tokenizer.pad_token_id or 0,
-            of_role.dimensions,
+            folder=names[id(first)],
+            tokens=tokens,
+            prompt=of_role.prompt,
+            max_length=of_role.max_length,
+            positions=None if looked_up else positions(first),
+            max_terms=of_role.max_terms,
+            query_idf=of_role.query_idf,
+            pooling=encoder.pooling,
+            keeps_special=of_role.keeps_special,
+            looked_up=looked_up,
+            special=sorted(first.tokenizer.all_special_ids),
+            unknown=first.tokenizer.unk_token_id,
+            padding=first.tokenizer.pad_token_id or 0,
+            dimensions=of_role.dimensions,
         )
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
     size, prompts, default = len(encoding.terms), dict(encoding.prompts), encoding.default_prompt
     name, weights = Path(encoding.name).name, weights_on_disk(model)
-    settings = GraphSettings(format, int8, name, weights, size, roles, prompts, default, notes)
+    settings = GraphSettings(
+        format=format,
+        int8=int8,
+        model=name,
+        weights=weights,
+        size=size,
+        roles=roles,
+        prompts=prompts,
+        default_prompt=default,
+        notes=notes,
+    )
     write_record(folder / GRAPH_SETTINGS, settings)
 
 
@@ -353,15 +364,15 @@ def _compared(model: SparseEncoder, exported: GraphModel, texts: Sequence[str]) 
     exported_weights, seconds_after, wait_after = _encoded(exported, texts, roles)
     size = sum(file.stat().st_size for file in exported.place.rglob(f"{exported.settings.format}/*"))
     return ExportedModel(
-        exported.settings.format,
-        exported.settings.int8,
-        len(texts),
-        cpu_threads(),
-        Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),
-        Speed(size / 1e6, len(texts) / seconds_after, wait_after),
-        float(abs(exported_weights - wanted).max()),
-        float(wanted.max()),
-        _same_top(wanted, exported_weights),
+        format=exported.settings.format,
+        int8=exported.settings.int8,
+        texts=len(texts),
+        threads=cpu_threads(),
+        before=Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),
+        after=Speed(size / 1e6, len(texts) / seconds_after, wait_after),
+        largest_error=float(abs(exported_weights - wanted).max()),
+        heaviest=float(wanted.max()),
+        same_top=_same_top(wanted, exported_weights),
     )
 
 

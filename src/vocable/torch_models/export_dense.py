@@ -154,5 +154,10 @@ def _compared(model: SentenceTransformer, graph: DenseGraph, texts: list[str]) -
     cosines = np.concatenate([(wanted * vectors).sum(1) for wanted, vectors in pairs])
     settings, size = graph.settings, sum(file.stat().st_size for file in graph.place.rglob("onnx/*"))
     return ExportedDenseModel(
-        settings.int8, len(texts), settings.dimensions, size / 1e6, float(cosines.mean()), float(cosines.min())
+        int8=settings.int8,
+        texts=len(texts),
+        dimensions=settings.dimensions,
+        megabytes=size / 1e6,
+        mean_cosine=float(cosines.mean()),
+        least_cosine=float(cosines.min()),
     )

@@ -9,6 +9,7 @@ Letters: b texts, s tokens, v terms, d hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class TokenWeightModel(TorchModel):
     def dimensions(self) -> int | None:
         return self.sparse_encoder[1].head.in_features
 
-    @property
+    @cached_property
     def terms(self) -> list[str]:
         return token_names(self._tokenizer, self._size)
 

@@ -57,7 +57,6 @@ from vocable.torch_models.output_vocabulary import (
     output_terms,
     output_vocabulary,
     special_columns,
-    special_tokens,
 )
 
 # Tokens of a batch, padding included: a batch should stay in the cache of a CPU, and should fill a GPU.
@@ -137,7 +136,15 @@ def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleS
     config = role_config(model, role)
     length, power = length_read(model, role, max_length), getattr(config, "query_idf", None) or 0.0
     kept, d = keeps_special_terms(config), _dimensions(model, role)
-    return RoleSettings(role, own_prompt(model, role), length, terms_kept(model, role), power, kept, d)
+    return RoleSettings(
+        role=role,
+        prompt=own_prompt(model, role),
+        max_length=length,
+        max_terms=terms_kept(model, role),
+        query_idf=power,
+        keeps_special=kept,
+        dimensions=d,
+    )
 
 
 def _dimensions(model: SparseEncoder, role: Role) -> int | None:
@@ -231,14 +238,11 @@ class HostTokenization(Tokenization):
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer, self.has_places = tokenizer, tokenizer.is_fast
         self.special, self.unknown = frozenset(tokenizer.all_special_ids), tokenizer.unk_token_id
+        self.marked = self.special | {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
 
     @property
     def backend(self) -> Tokenizer:
         return backend_of(self.tokenizer)
-
-    @property
-    def vocabulary(self) -> Mapping[str, int]:
-        return self.tokenizer.get_vocab()
 
     @property
     def added(self) -> int:
@@ -264,8 +268,9 @@ class HostTokenization(Tokenization):
             numbers: list[int | None] = self.tokenizer(text, add_special_tokens=False, verbose=False).word_ids()
         return numbers
 
-    def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
-        return special_tokens(self.tokenizer, size)
+    def names(self, ids: Sequence[int]) -> list[str]:
+        names: list[str] = self.tokenizer.convert_ids_to_tokens(list(ids))
+        return names
 
     def surfaces(self) -> list[Surface | None]:
         return token_surfaces(self.tokenizer)

@@ -20,6 +20,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vocable.adapt.stages import OptimizerSettings
 from vocable.core.progress import progress
 from vocable.core.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.core.threads import release_memory
@@ -32,7 +33,7 @@ from vocable.torch_models.opening import check_finite
 from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training import distributed
 from vocable.training.objective import Objective
-from vocable.training.recipe import EvaluationSettings, OptimizerSettings
+from vocable.training.recipe import EvaluationSettings
 from vocable.wackiness.score import query_w_auc
 
 logger = logging.getLogger(__name__)

@@ -205,7 +205,9 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})
-    return TrainingData(examples, teacher, sparse_teacher, held_out, folder, plan)
+    return TrainingData(
+        examples=examples, teacher=teacher, sparse_teacher=sparse_teacher, held_out=held_out, folder=folder, plan=plan
+    )
 
 
 def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | None:
@@ -216,4 +218,6 @@ def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | N
     b, seed = settings.batch_size, recipe.seed
     steps = MiningSteps(folder / "mined", b * settings.gradient_accumulation, mine.every, recipe.data.negatives)
     corpus = None if mine.corpus is None else recipe.place(mine.corpus)
-    return MiningPlan(planned(list(examples.values()), b, seed), steps, b, mine.depth, corpus, seed)
+    return MiningPlan(
+        pairs=planned(list(examples.values()), b, seed), steps=steps, b=b, depth=mine.depth, corpus=corpus, seed=seed
+    )

@@ -24,13 +24,13 @@ from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.rescale import FACTORS, choose_factor
-from vocable.adapt.stages import stage
-from vocable.adapt.statistics import RATE, RULES, Start, measure_start, probe_texts, row_norms
+from vocable.adapt.stages import RATE, stage
+from vocable.adapt.statistics import RULES, Start, measure_start, probe_texts, row_norms
 from vocable.core.storage import read_record, write_record
 from vocable.core.tables import short
 from vocable.encoding.pooling import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
-from vocable.objectives.losses import Cosine, InfoNCE
+from vocable.objectives.settings import Cosine, InfoNCE
 from vocable.torch_models.fuse import parts, splade_modules
 from vocable.torch_models.output_vocabulary import has_bias, output_layer
 from vocable.training import distributed

@@ -11,7 +11,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -114,30 +114,14 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
     return start
 
 
-@dataclass(frozen=True)
-class NegativeRule:
-    """Rule that chooses negatives among the hits of a query: the fields of `NegativeOptions`."""
+def score_bound(positive: float, rule: NegativeOptions) -> float:
+    """Return the upper bound of a negative's score, exclusive, for a positive's score.
 
-    negatives: int = 8
-    from_rank: int = 1
-    to_rank: int = 100
-    margin: float | None = None
-    relative_margin: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.to_rank < self.from_rank:
-            raise ArgumentError(f"`to_rank` {self.to_rank} is below `from_rank` {self.from_rank}")
-        if self.to_rank - self.from_rank + 1 < self.negatives:
-            raise ArgumentError(f"{self.negatives} negatives cannot come from ranks {self.from_rank} to {self.to_rank}")
-
-    def bound(self, positive: float) -> float:
-        """Return the upper bound of a negative's score, exclusive, for a positive's score.
-
-        >>> NegativeRule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
-        38.0
-        """
-        below = math.inf if self.margin is None else positive - self.margin
-        return below if self.relative_margin is None else min(below, (1 - self.relative_margin) * positive)
+    >>> score_bound(40.0, {"margin": 1.0, "relative_margin": 0.05})
+    38.0
+    """
+    below = math.inf if rule["margin"] is None else positive - rule["margin"]
+    return below if rule["relative_margin"] is None else min(below, (1 - rule["relative_margin"]) * positive)
 
 
 @checked
@@ -180,12 +164,11 @@ def mine(
     source = str(examples)
     if source == "-":
         raise ArgumentError("`examples` are read more than once: give a file instead of standard input")
-    rule = NegativeRule(**options)
     read_examples(source)  # a missing source is an error before any work is done
     if corpus is not None:
         read_corpus(corpus)
     encoder = TextEncoder(model, "document")
-    settings = settings_of(mine, arguments, {"model": model_digest(model), **asdict(rule)})
+    settings = settings_of(mine, arguments, {"model": model_digest(model)})
     opened = None if index is None else open_index(index)
     if opened is not None:
         opened.models.queries(model)  # raises an error for another vocabulary
@@ -197,7 +180,7 @@ def mine(
             collection = index_of(model, positives if corpus is None else corpus, work / "index")
         pairs = track(read_examples(source), "positives")
         answers = {answer(example.query, example.positive) for example in pairs}
-        return Miner(model, collection, rule, answers, scored=with_scores)
+        return Miner(model, collection, options, answers, scored=with_scores)
 
     return rewrite(partial(read_examples, source), output, settings, prepare, title="mine")
 
@@ -206,7 +189,7 @@ class Miner:
     """Gives examples negatives, and drops examples with too few; `answers` are hashes of all queries and positives."""
 
     def __init__(
-        self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
+        self, model: SparseEncoder, collection: Collection, rule: NegativeOptions, answers: set[int], *, scored: bool
     ) -> None:
         collection.check_whole("mine")
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
@@ -215,22 +198,22 @@ class Miner:
     def __call__(self, examples: list[Example]) -> list[Example]:
         queries = [example.query for example in examples]
         ranking = self._collection.searcher.search_space(
-            self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
+            self._queries.encode(queries), min(self._rule["to_rank"], len(self._collection))
         )
         positive_scores = np.zeros(len(examples), dtype=np.float32)
-        if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
+        if self._scored or self._rule["margin"] is not None or self._rule["relative_margin"] is not None:
             positives = [example.positive for example in examples]  # perhaps not in the index
             positive_scores = self._scorer(queries, positives)
         numbered = zip(examples, positive_scores, range(len(examples)), strict=True)
         mined = [self._with_negatives(row, float(score), ranking.hits(number)) for row, score, number in numbered]
-        return [example for example in mined if len(example.negatives) == self._rule.negatives]
+        return [example for example in mined if len(example.negatives) == self._rule["negatives"]]
 
     def _with_negatives(self, example: Example, positive_score: float, hits: Sequence[tuple[str, float]]) -> Example:
-        bound, taken = self._rule.bound(positive_score), dict[str, float]()
-        candidates = hits[self._rule.from_rank - 1 :]
+        bound, taken = score_bound(positive_score, self._rule), dict[str, float]()
+        candidates = hits[self._rule["from_rank"] - 1 :]
         documents = self._collection.documents([identifier for identifier, _ in candidates])
         for document, (_, score) in zip(documents, candidates, strict=True):
-            if len(taken) == self._rule.negatives:
+            if len(taken) == self._rule["negatives"]:
                 break
             if document is None:  # deleted meanwhile
                 continue

@@ -31,9 +31,11 @@ from vocable.data import Document, Example, read_corpus
 from vocable.data.docstore import IdSet
 from vocable.encoding.models import model_digest
 from vocable.errors import DataError
+from vocable.options import check
 from vocable.training import distributed
-from vocable.training.mine import Miner, NegativeRule, answer, rewrite
+from vocable.training.mine import Miner, answer, rewrite
 from vocable.training.prepared import PreparedExamples, joined, prepare, prepared_folder
+from vocable.training_options import NegativeOptions
 
 NEGATIVES, COLUMN = "negatives.jsonl", "negative_"
 
@@ -146,7 +148,7 @@ class MiningPlan(NamedTuple):
             texts = (document.full for document in read_corpus(self.corpus))
         collection = index_of(model, filter(IdSet().add, texts), work / "index")
         answers = {answer(*pair) for pair in zip(self.pairs["query"], self.pairs["positive"], strict=True)}
-        rule = NegativeRule(self.steps.n, 1, max(self.steps.n, self.depth))
+        rule = check(NegativeOptions, {"negatives": self.steps.n, "to_rank": max(self.steps.n, self.depth)})
         return _DrawingMiner(model, collection, rule, answers, (self.seed, step))
 
 
@@ -157,7 +159,7 @@ class _DrawingMiner(Miner):
         self,
         model: SparseEncoder,
         collection: Collection,
-        rule: NegativeRule,
+        rule: NegativeOptions,
         answers: set[int],
         key: tuple[int, ...],
     ) -> None:
@@ -167,9 +169,12 @@ class _DrawingMiner(Miner):
     def _with_negatives(self, example: Example, positive_score: float, hits: Sequence[tuple[str, float]]) -> Example:
         digest = blake2b(f"{example.query}\n{example.positive}".encode(), digest_size=8).digest()
         rng = np.random.default_rng((*self._key, int.from_bytes(digest)))
-        by_id, n = sorted(hits), self._rule.negatives  # by score, rounding could decide the order of similar documents
+        by_id, n = (
+            sorted(hits),
+            self._rule["negatives"],
+        )  # by score, rounding could decide the order of similar documents
         drawn = [by_id[position] for position in rng.permutation(len(by_id))]
-        anywhere = [(str(number), 0.0) for number in rng.permutation(self._size)[: 4 * self._rule.to_rank]]
+        anywhere = [(str(number), 0.0) for number in rng.permutation(self._size)[: 4 * self._rule["to_rank"]]]
         # The texts of all candidates are read, so a short list is tried first.
         for candidates in (drawn[: 4 * n], drawn, drawn + anywhere):
             mined = super()._with_negatives(example, positive_score, candidates)

@@ -25,12 +25,9 @@ from torch.nn.functional import normalize
 
 from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.objectives.losses import (
-    AnyLoss,
     Batch,
-    InfoNCE,
     Packed,
     Queue,
-    QueueSettings,
     empty,
     info_nce,
     join,
@@ -38,6 +35,7 @@ from vocable.objectives.losses import (
     pack,
     top_k_mask,
 )
+from vocable.objectives.settings import AnyLoss, InfoNCE, QueueSettings
 from vocable.torch_models.asymmetric import route
 from vocable.torch_models.fuse import pack as without_padding
 from vocable.training.data import TrainingData

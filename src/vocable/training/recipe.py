@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
@@ -18,23 +17,17 @@ from pydantic import (
     PositiveInt,
     StringConstraints,
     Tag,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
 )
-from typing_extensions import Doc
 
-from vocable.adapt.stages import Stage, register, stages
+from vocable.adapt.stages import STAGES, OptimizerSettings, Stage
 from vocable.core.fingerprint import DERIVED
 from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError, RecipeError
-from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
-from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
-from vocable.objectives.regularizers import OneSide, Regularizers
-from vocable.options import DType, values_of
-from vocable.training_options import Masking, PretrainOptions
+from vocable.objectives.settings import AnyLoss, InfoNCE, OneSide, QueueSettings, Regularizers
 
 
 class HardNegatives(Settings):
@@ -112,15 +105,6 @@ class MaxTermsSettings(Settings):
         return self
 
 
-def _option(name: str, **default: Any) -> Any:
-    """Return a field with the limits and the description of an option of `vocable.pretrain`."""
-    hint = get_type_hints(PretrainOptions, include_extras=True)[name]
-    about = next(part.documentation for part in hint.__metadata__ if isinstance(part, Doc))
-    about = re.sub(r"(; [^;]+ by default)?\.$", "", about[0].lower() + about[1:])  # the schema has its own default
-    limits: dict[str, Any] = dict(allowed.limits) if (allowed := values_of(PretrainOptions).get(name)) else {}
-    return Field(**default, description=about, **limits)
-
-
 class MiningSettings(Settings):
     """Negatives that the model itself mines, again and again (ANCE), instead of the examples' own negatives."""
 
@@ -131,78 +115,11 @@ class MiningSettings(Settings):
     )
 
 
-class OptimizerSettings(Settings):
-    """Settings that pre-training and retrieval training share."""
-
-    steps: PositiveInt = Field(description="optimizer steps")
-    batch_size: int = _option("batch_size", default=32)
-    gradient_accumulation: int = _option("gradient_accumulation", default=1)
-    learning_rate: float = _option("learning_rate", default=2e-5)
-    weight_decay: float = _option("weight_decay", default=0.01)
-    dropout: float | None = Field(
-        default=0.0, ge=0, lt=1, description="share of activations to drop; null: the model's own rates"
-    )
-    warmup_share: float = _option("warmup_share", default=0.06)
-    dtype: DType = _option("dtype", default="auto")
-    log_every: int = _option("log_every", default=10)
-    save_every: int = _option("save_every", default=200)
-
-
-WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that mask terms of an output vocabulary
-
-
-class PretrainSettings(OptimizerSettings):
-    """Masked language modelling, or learning from a teacher, before the retrieval training."""
-
-    texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
-    max_length: int = _option("max_length", default=128)
-    masking: Masking = _option("masking", default="uniform")
-    masking_rate: float = _option(
-        "masking_rate", default_factory=lambda values: 0.15 if values.get("masking") in WHOLE_TERMS else 0.3
-    )
-    new_token_weight: float = _option("new_token_weight", default=2.0)
-    teacher: str | None = _option("teacher", default=None)
-    classes: int | None = _option("classes", default=None)
-    labels: bool = _option("labels", default=False)
-    trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
-    train_bias: bool = _option("train_bias", default=False)
-    margin: float = _option("margin", default=0.0)
-    held_out: int = _option("held_out", default=256)
-    passes: int | None = _option("passes", default=None)
-    learning_rate: float = _option("learning_rate", default=3e-4)
-    schedule: Literal["cosine", "linear"] = _option("schedule", default="cosine")
-    schedule_steps: int | None = _option("schedule_steps", default=None)
-
-    @field_validator("schedule_steps")
-    @classmethod
-    def _no_shorter_than_the_run(cls, value: int | None, others: ValidationInfo) -> int | None:
-        steps = others.data.get("steps")
-        if value is not None and steps is not None and value < steps:
-            raise ValueError(f"schedule_steps must be at least steps, {steps}")
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> PretrainSettings:
-        if self.teacher is not None and self.masking != "uniform":
-            raise ValueError(f"teacher and masking {self.masking} exclude each other")
-        if self.classes is not None and self.teacher is None:
-            raise ValueError("classes needs a dense teacher")
-        if self.labels and (self.teacher is not None or self.masking != "uniform" or self.margin):
-            raise ValueError("labels exclude teacher, masking and margin")
-        if self.margin and self.teacher is not None:
-            raise ValueError("teacher and margin exclude each other")
-        if self.train_bias and self.trainable != "embeddings":
-            raise ValueError("train_bias needs trainable: embeddings")
-        return self
-
-
-register(Stage("pretrain", PretrainSettings, 50, models=("teacher",)))
-
-
 class TrainingSettings(OptimizerSettings):
     """Retrieval training, by default InfoNCE over in-batch and hard negatives, with FLOPS."""
 
     batch_size: int = Field(default=32, ge=2, description="examples of a batch, on all devices together")
+    learning_rate: float = Field(default=2e-5, gt=0, description="largest learning rate, after the warm-up")
     micro_batch: PositiveInt | None = Field(default=None, description="examples in memory at once; null for all")
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
@@ -276,6 +193,8 @@ class EvaluationSettings(Settings):
     @field_validator("measures")
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
+        from vocable.evaluation.quality import parse_measures
+
         try:
             parse_measures(names)
         except ArgumentError as error:
@@ -334,7 +253,7 @@ def _key(stage: Stage) -> Any:
 
 
 # A key per stage, in the order that stages are carried out.
-Adapted: Any = create_model("Adapted", __base__=Backbone, **{stage.name: _key(stage) for stage in stages()})
+Adapted: Any = create_model("Adapted", __base__=Backbone, **{stage.name: _key(stage) for stage in STAGES})
 
 
 class Recipe(Adapted, Backbone):
@@ -372,7 +291,7 @@ class Recipe(Adapted, Backbone):
 
     def planned(self) -> list[tuple[Stage, Any]]:
         """Return the stages that the recipe has, each with its settings, in order."""
-        return [(stage, settings) for stage in stages() if (settings := getattr(self, stage.name))]
+        return [(stage, settings) for stage in STAGES if (settings := getattr(self, stage.name))]
 
     def other_models(self) -> list[str]:
         """Return the other models that the run loads: teachers."""

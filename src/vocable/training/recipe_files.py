@@ -11,14 +11,13 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
 from vocable.core.storage import regular
 from vocable.core.tables import text_width
 from vocable.errors import RecipeError
-from vocable.training.recipe_keys import Mistake, key_mistakes
 
 if TYPE_CHECKING:
     from vocable.training.recipe import Recipe
@@ -121,17 +120,6 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
     Errors have its `name`, and the line of the `file` except for `changed` keys.
     """
 
-    def raise_for(mistaken: list[Mistake]) -> NoReturn:
-        lines = list[str]()
-        for keys, message in mistaken:
-            key, line = ".".join(map(str, keys)), None
-            if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
-                line = line_of(file, keys)
-            lines.append(": ".join(filter(None, [name if line is None else f"{name}:{line}", key, message])))
-        raise RecipeError("\n".join(lines))
-
-    if wrong_keys := [*key_mistakes(values)]:
-        raise_for(wrong_keys)
     from pydantic import ValidationError
 
     from vocable.objectives import mistakes
@@ -140,7 +128,13 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise_for(mistakes(error, values))
+        lines = list[str]()
+        for keys, message in mistakes(error, values, Recipe):
+            key, line = ".".join(map(str, keys)), None
+            if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
+                line = line_of(file, keys)
+            lines.append(": ".join(filter(None, [name if line is None else f"{name}:{line}", key, message])))
+        raise RecipeError("\n".join(lines)) from error
 
 
 def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:

@@ -45,7 +45,6 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
 
     def adapt(model: SparseEncoder, steps: Sequence[tuple[Stage, Any]], folder: Path) -> None:
         for stage, settings in steps:
-            assert stage.adapt is not None
             model = stage.adapt(model, settings, inputs)
         save_model(model, folder)
 

@@ -19,7 +19,7 @@ from vocable.core.steps import array_once
 from vocable.encoding.idf import document_frequencies, idf
 from vocable.encoding.terms import terms
 from vocable.errors import ModelError
-from vocable.objectives.regularizers import OneSide, Regularizers
+from vocable.objectives.settings import OneSide, Regularizers
 from vocable.torch_models.asymmetric import route
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training import distributed

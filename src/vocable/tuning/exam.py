@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_judgments, read_queries
+from vocable.engines.protocols import Space
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import Encoded
@@ -80,8 +81,8 @@ def check_count(documents: Sequence[Document], sources: TuningSources) -> None:
     if len(read_asked(sources, {document.id for document in documents}).judged) < ENOUGH_ASKED:
         raise DataError(
             f"{counted(len(documents), 'distinct document')}: the exam of a tuning needs {FEWEST_DOCUMENTS:,}; "
-            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments), and "
-            "--generator writes more questions; or search with the model as it is"
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (queries and judgments), and a "
+            "generator writes more questions; or search with the model as it is"
         )
 
 
@@ -109,7 +110,7 @@ def make_exam(
     if not queries and len(asked) < ENOUGH_ASKED:
         raise DataError(
             "no document suits a question of the exam: the texts are too short; "
-            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments)"
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (queries and judgments)"
         )
     for query in asked:
         queries.append(Query(f"{ASKED}-{query.id}", query.text))
@@ -193,11 +194,12 @@ class ExamAnswers(NamedTuple):
 
 def answer(encoded: Encoded, words: SpaceIndex, dataset: Dataset) -> ExamAnswers:
     """Search an encoded dataset, by the model alone and fused with its words."""
-    retriever = DatasetRetriever("exam", dataset, {"sparse": sparse_index(encoded), "bm25": words})
+    indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded), "bm25": words}
     queries = judged_queries(dataset, encoded.queries)
-    judged = Judged(retriever, queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
+    judged = Judged(DatasetRetriever("exam", dataset, indexes), queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
     return ExamAnswers(
-        judged.evaluate("alone", {"sparse": 1.0}), judged.evaluate("hybrid", dict.fromkeys(retriever.spaces, 1.0))
+        judged.evaluate("alone", {"sparse": 1.0}, cost=indexes["sparse"].cost),
+        judged.evaluate("hybrid", dict.fromkeys(indexes, 1.0)),
     )
 
 

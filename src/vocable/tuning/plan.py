@@ -92,7 +92,7 @@ def check_questions(reading: Reading) -> None:
     if count < QUESTIONS_PER_STEP:
         raise DataError(
             f"titles and texts are too short: they give about {counted(count, 'question')}, and a step needs "
-            f"{QUESTIONS_PER_STEP}; --queries (of people) or --generator (a model that writes questions) help"
+            f"{QUESTIONS_PER_STEP}; queries of people or a generator (a model that writes questions) help"
         )
 
 
@@ -242,7 +242,7 @@ def warn_of_few_steps(plan: Plan) -> None:
     if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.collection)):
         logger.warning(
             "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely show a difference: "
-            "give --minutes more, or repeat this while the machine is idle",
+            "give it more minutes, or repeat this while the machine is idle",
             plan.minutes,
             counted(plan.steps, "step"),
             FEWEST_STEPS,

@@ -43,8 +43,8 @@ from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, par
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact
-from vocable.options import Count, CountOrZero, checked
-from vocable.training_options import ExpansionStudy
+from vocable.options import Count, CountOrZero, check, checked
+from vocable.training_options import ExpansionStudy, WackinessOptions
 from vocable.wackiness.ablation_report import (
     AblatedSearch,
     AblationReport,
@@ -55,7 +55,6 @@ from vocable.wackiness.ablation_report import (
 )
 from vocable.wackiness.expansions import expansion_data, proper_names, stored_index, stored_vectors
 from vocable.wackiness.measure import wackiness_of, write_scores
-from vocable.wackiness.score import WackinessSettings
 
 ABLATION_MEASURES = ("nDCG@10", "R@100")
 THRESHOLDS = (10, 100, 1000, 10_000)
@@ -254,8 +253,8 @@ def ablate(
     """
     measures, sources = list(measures or ABLATION_MEASURES), [datasets] if isinstance(datasets, str) else list(datasets)
     arguments, output = locals() | {"datasets": sources}, Path(output)
-    vectors, query_vectors, seed = options.get("vectors"), options.get("query_vectors"), options.get("seed", 0)
-    dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
+    vectors, query_vectors, seed = options["vectors"], options["query_vectors"], options["seed"]
+    dtype, max_length = options["dtype"], options["max_length"]
     check_thresholds(thresholds)
     parse_measures(measures)
     require_extra("matplotlib", "figures")
@@ -264,12 +263,12 @@ def ablate(
     check_length(model, max_length)
     for source in sources:
         load_dataset(source, documents=False)  # finds errors of the last dataset before hours of work on the others
-    encoder, name = load_model(model, options.get("device"), options.get("runtime")), model_name(model)
+    encoder, name = load_model(model, options["device"], options["runtime"]), model_name(model)
     names = terms(encoder)
     if scores is not None:
         read_wackiest(scores, names)  # raises an error for another vocabulary
     others: dict[str, object] = {"model": name, "digest": model_digest(encoder), "thresholds": sorted(set(thresholds))}
-    settings = settings_of(ablate, arguments, others | {"dtype": dtype, "max_length": max_length, "seed": seed})
+    settings = settings_of(ablate, arguments, others)
     if not finished(output, settings):
         with resumable(output, settings) as work:
             whole, ablations = work / "whole", []
@@ -314,13 +313,13 @@ def score_dataset(
 
     An `index` of the documents replaces their vectors.
     """
-    settings, dataset = WackinessSettings(bootstrap=0), encoded.dataset
+    settings, dataset = check(WackinessOptions, {"bootstrap": 0}), encoded.dataset
     documents = _texts(dataset, "document")
     data = expansion_data(
         model,
         _texts(dataset, role),
         documents,
-        settings.k,
+        settings["k"],
         name=name,
         itself=np.arange(len(documents)) if role == "document" else None,
         vectors=encoded.documents if index is None else index,

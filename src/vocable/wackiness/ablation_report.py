@@ -120,7 +120,14 @@ class ThresholdResult:
             by_query = [[*search.per_query[name].values()] for search in (wacky, *random)]
             versus = difference_interval(np.array(by_query[0]), np.array(by_query[1:]), rng)
             interval = {"mean": mean, "std": std, "low": low, "high": high}
-            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, versus)
+            measures[name] = AblatedMeasure(
+                wacky=value,
+                difference=value - full[name],
+                p=wacky.p[name],
+                wacky_is=side,
+                random=interval,
+                vs_random=versus,
+            )
         first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
         return cls(threshold, measures, first, tuple(draws_kept))
 

@@ -115,17 +115,27 @@ def expansion_data(
             inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
             input_counts = input_terms(expander, texts, words=splitter)
         searched = inputs
-        columns = model_surfaces(expander), terms(expander), special_terms(expander)
+        surfaces, names, special = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
         language = expander.index.settings["language"]
         input_counts, counts = (count_texts(part, language, expander.vocabulary).counts for part in (texts, documents))
         searched = inputs[:, : len(expander.index.vocabulary)]  # no document has the later words
-        columns = word_surfaces([*expander.vocabulary]), [*expander.vocabulary], NO_COLUMNS
+        names, special = [*expander.vocabulary], NO_COLUMNS
+        surfaces = word_surfaces(names)
     rows = index.search(searched, k if itself is None else k + 1).rows
     if itself is not None:
         rows = without_itself(rows, itself)
-    return ExpansionData(name, inputs, input_counts, rows, counts, *columns)
+    return ExpansionData(
+        name=name,
+        vectors=inputs,
+        input_counts=input_counts,
+        rows=rows,
+        counts=counts,
+        surfaces=surfaces,
+        terms=names,
+        special=special,
+    )
 
 
 def stored_index(sources: Sources, model: Model, ids: Sequence[str], folder: Path) -> Exact:

@@ -1,6 +1,6 @@
 """The wackiness of an expander: its scores, Normalized Wackiness Curve and W-AUC, and the file of scores.
 
-`WackinessSettings` has the settings that Polyakov et al. 2026 (section 3.3, table 2) leave open.
+`WackinessOptions` has the settings that Polyakov et al. 2026 (section 3.3, table 2) leave open.
 
 Letters: m inputs, v terms, N bins, u scored terms.
 """
@@ -32,27 +32,28 @@ from vocable.encoding.term_scores import SCORES_KEY, SCORES_SCHEMA, ScoresMeta, 
 from vocable.encoding.terms import input_terms, remove_expansions, terms
 from vocable.encoding.vectors import FORMAT, Sources, read_shards, vocabulary_fingerprint
 from vocable.errors import DataError
-from vocable.options import Count, checked
+from vocable.options import Count, check, checked
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
-from vocable.wackiness.score import Wackiness, WackinessSettings, area, scored
+from vocable.wackiness.score import Wackiness, area, curve_of, expanded, importance, scored, variants
 
 WACKIEST = 20  # number of listed terms
 CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # a card's number of inputs, their length, and nearest terms
 TINY = 1e-12  # replaces the norm of a row of zeros
 
 
-def bootstrap_areas(importance: csr_array, settings: WackinessSettings) -> np.ndarray:
+def bootstrap_areas(importances: csr_array, settings: WackinessOptions) -> np.ndarray:
     """Return the W-AUC of each bootstrap draw, float64; a draw takes m of the m inputs, with replacement.
 
     The paper does not define the value after its ±; here it is the standard deviation of these areas. Each resample
     omits about a third of the inputs and their terms, so its W-AUC is biased: use the spread, not the mean.
-    `importance` [m, v] is from `WackinessSettings.importance`.
+    `importances` [m, v] are from `vocable.wackiness.score.importance`.
     """
-    rng, m = np.random.default_rng(settings.seed), importance.shape[0]
-    areas = np.full(settings.bootstrap, np.nan)
-    for draw in track(range(settings.bootstrap if m else 0), "bootstrap"):
+    rng, m = np.random.default_rng(settings["seed"]), importances.shape[0]
+    areas = np.full(settings["bootstrap"], np.nan)
+    for draw in track(range(settings["bootstrap"] if m else 0), "bootstrap"):
         times = rng.multinomial(m, np.full(m, 1 / m))
-        areas[draw] = area(settings.curve(scored(importance, times).scores))
+        areas[draw] = area(curve_of(scored(importances, times).scores, settings))
     return areas
 
 
@@ -61,7 +62,7 @@ def term_cards(
     columns: Sequence[int],
     inputs: Sequence[str],
     rows: np.ndarray | None,
-    settings: WackinessSettings,
+    settings: WackinessOptions,
 ) -> list[dict[str, Any]]:
     """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] the output layer, if known.
 
@@ -69,7 +70,7 @@ def term_cards(
     of these inputs have the greatest weights first. `nearest` are the nearest terms by the cosine of the output layer's
     rows.
     """
-    added = settings.expanded(data).tocsc()
+    added = expanded(data, settings).tocsc()
     containing = np.bincount(data.counts.indices, minlength=len(data.terms))
     units = None if rows is None else rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=TINY)
     cards = []
@@ -135,7 +136,7 @@ class ExpanderWackiness(NamedTuple):
 
 def wackiness_of(
     data: ExpansionData,
-    settings: WackinessSettings | None = None,
+    settings: WackinessOptions | None = None,
     *,
     names: Collection[str] = (),
     sensitivity: bool = False,
@@ -148,17 +149,17 @@ def wackiness_of(
     measured with each setting changed in turn. With the m texts `inputs`, the wackiest terms have cards; `inputs` and
     `rows` are passed to `term_cards`.
     """
-    settings = settings or WackinessSettings()
-    importance, m = settings.importance(data), max(1, data.vectors.shape[0])
-    measured, areas = scored(importance), bootstrap_areas(importance, settings)
-    heights, kinds = settings.curve(measured.scores), [term_kind(surface, names) for surface in data.surfaces]
+    settings = settings or check(WackinessOptions, {})
+    importances, m = importance(data, settings), max(1, data.vectors.shape[0])
+    measured, areas = scored(importances), bootstrap_areas(importances, settings)
+    heights, kinds = curve_of(measured.scores, settings), [term_kind(surface, names) for surface in data.surfaces]
     w_auc = _known(area(heights))
     columns = ranked(measured.scores, measured.inputs)[:WACKIEST].tolist()
     contained = np.bincount(data.counts.indices, minlength=len(data.terms))
     cards = term_cards(data, columns, inputs, rows, settings) if inputs else [{} for _ in columns]
     others = {
-        label: _known(area(other.curve(scored(other.importance(data)).scores)))
-        for label, other in (settings.variants() if sensitivity else {}).items()
+        label: _known(area(curve_of(scored(importance(data, other)).scores, other)))
+        for label, other in (variants(settings) if sensitivity else {}).items()
     }
     record: WackinessRecord = {
         "name": data.name,
@@ -168,7 +169,7 @@ def wackiness_of(
         "scored_terms": int((measured.inputs > 0).sum()),
         "absent_terms": int(((measured.inputs > 0) & (contained == 0)).sum()),
         "active_terms": data.vectors.nnz / m,
-        "expansions": importance.nnz / m,
+        "expansions": importances.nnz / m,
         "curve": None if w_auc is None else heights.tolist(),
         "wackiest": [
             {"term": data.terms[i], "kind": kinds[i], "score": float(measured.scores[i])}
@@ -214,7 +215,7 @@ def area_difference(other: ExpanderWackiness, first: ExpanderWackiness) -> AreaD
 def write_scores(
     path: str | os.PathLike[str],
     measured: ExpanderWackiness,
-    settings: WackinessSettings,
+    settings: WackinessOptions,
     *,
     model: str,
     role: str = "query",
@@ -225,7 +226,17 @@ def write_scores(
     names, (scores, importance, inputs) = list(measured.terms), measured.wackiness
     vocabulary, w_auc = vocabulary_fingerprint(names), measured.record["w_auc"]
     w_auc = math.nan if w_auc is None else w_auc
-    meta = ScoresMeta(model, vocabulary, len(names), role, settings.k, settings.idf, queries, corpus, w_auc)
+    meta = ScoresMeta(
+        model=model,
+        vocabulary=vocabulary,
+        size=len(names),
+        role=role,
+        k=settings["k"],
+        idf=settings["idf"],
+        queries=queries,
+        corpus=corpus,
+        w_auc=w_auc,
+    )
     columns = ranked(scores, inputs)
     values = {
         "term": [names[column] for column in columns],

@@ -10,8 +10,7 @@ documents, N bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,13 +20,14 @@ from vocable.encoding.idf import idf as inverse_document_frequency
 from vocable.encoding.models import Model
 from vocable.encoding.pruning import prune
 from vocable.encoding.term_scores import ranked
-from vocable.encoding.terms import Words, expansion_entries, flags, input_terms
+from vocable.encoding.terms import expansion_entries, flags, input_terms
 from vocable.encoding.vectors import as_vectors, selected
 from vocable.errors import VectorsError
 from vocable.evaluation.encoded import Encoded
 from vocable.indexes.exact_kernels import compiled
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, checked
+from vocable.training_options import WackinessOptions
 
 if TYPE_CHECKING:
     from vocable.wackiness.expansions import ExpansionData
@@ -182,48 +182,39 @@ def area(heights: np.ndarray) -> float:
     return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
 
 
-@dataclass(frozen=True)
-class WackinessSettings:
-    """Settings of the measurement, described in `vocable.options.WackinessOptions`."""
+def variants(settings: WackinessOptions) -> dict[str, WackinessOptions]:
+    """Return variants of the settings, each with a single change, by the change.
 
-    k: int = 100
-    idf: Formula = "log"
-    special: bool = True
-    bins: int = CURVE_BINS
-    whole_vocabulary: bool = False
-    expansions: int | None = None
-    bootstrap: int = 100
-    seed: int = 0
-    splitter: Words = "any"
+    >>> from vocable.options import check
+    >>> ", ".join(variants(check(WackinessOptions, {"k": 100})))
+    'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
+    """
+    k, bins = settings["k"], settings["bins"]
+    idf = "bm25" if settings["idf"] == "log" else "log"
+    changes: dict[str, dict[str, object]] = {f"k = {other}": {"k": other} for other in (max(1, k // 10), 10 * k)}
+    changes[f"idf = {idf}"] = {"idf": idf}
+    changes |= {f"bins = {other}": {"bins": other} for other in (max(1, bins // 10), 10 * bins)}
+    changes["no special tokens" if settings["special"] else "special tokens"] = {"special": not settings["special"]}
+    whole = settings["whole_vocabulary"]
+    changes["scored terms only" if whole else "whole vocabulary"] = {"whole_vocabulary": not whole}
+    return {label: cast(WackinessOptions, {**settings, **change}) for label, change in changes.items()}
 
-    def variants(self) -> dict[str, WackinessSettings]:
-        """Return variants of the settings, each with a single change, by the change.
 
-        >>> ", ".join(WackinessSettings(k=100).variants())
-        'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
-        """
-        idf: Formula = "bm25" if self.idf == "log" else "log"
-        variants = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
-        variants[f"idf = {idf}"] = replace(self, idf=idf)
-        variants |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
-        special = "no special tokens" if self.special else "special tokens"
-        whole = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
-        variants[special] = replace(self, special=not self.special)
-        variants[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
-        return variants
+def expanded(data: ExpansionData, settings: WackinessOptions) -> csr_array:
+    """Return the weights [m, v] of the expansions that count."""
+    added = expansions(data.vectors, data.input_counts, () if settings["special"] else data.special)
+    return added if settings["expansions"] is None else prune(added, settings["expansions"])
 
-    def expanded(self, data: ExpansionData) -> csr_array:
-        """Return the weights [m, v] of the expansions that count."""
-        added = expansions(data.vectors, data.input_counts, () if self.special else data.special)
-        return added if self.expansions is None else prune(added, self.expansions)
 
-    def importance(self, data: ExpansionData) -> csr_array:
-        """Return the lexical importance [m, v] of the expansions, in the first k retrieved documents."""
-        return lexical_importance(self.expanded(data), data.rows[:, : self.k], data.counts, idf=self.idf)
+def importance(data: ExpansionData, settings: WackinessOptions) -> csr_array:
+    """Return the lexical importance [m, v] of the expansions, in the first k retrieved documents."""
+    rows = data.rows[:, : settings["k"]]
+    return lexical_importance(expanded(data, settings), rows, data.counts, idf=settings["idf"])
 
-    def curve(self, scores: np.ndarray) -> np.ndarray:
-        """Return the curve [N] of scores [v]."""
-        return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
+
+def curve_of(scores: np.ndarray, settings: WackinessOptions) -> np.ndarray:
+    """Return the curve [N] of scores [v]."""
+    return curve(scores, settings["bins"], whole_vocabulary=settings["whole_vocabulary"])
 
 
 def query_w_auc(model: Model, encoded: Encoded, ranking: Ranking) -> dict[str, float]:

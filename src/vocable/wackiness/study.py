@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ from vocable.wackiness.expansions import (
 )
 from vocable.wackiness.measure import wackiness_of, write_scores
 from vocable.wackiness.report import WackinessReport, write_card, write_report
-from vocable.wackiness.score import WackinessSettings
+from vocable.wackiness.score import variants
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,6 @@ def measure_wackiness(
         MissingExtraError: matplotlib is not installed.
     """
     arguments, output = locals(), Path(output)
-    fields = WackinessSettings.__dataclass_fields__
-    settings = WackinessSettings(**{name: value for name, value in options.items() if name in fields})  # type: ignore[arg-type]
     several = [models] if isinstance(models, str) or is_model(models) else list(models)
     places = [model_name(model) for model in several]
     require_extra("matplotlib", "figures")  # before the work
@@ -105,30 +103,27 @@ def measure_wackiness(
     if len(set(places)) < len(places):
         raise ArgumentError(f"the same model twice: {' '.join(places)}")
     expanders = [expander_class(place, role) for place in places]
-    if (options.get("vectors") or options.get("query_vectors")) and (len(places) > 1 or expanders[0] is not None):
+    if (options["vectors"] or options["query_vectors"]) and (len(places) > 1 or expanders[0] is not None):
         raise ArgumentError("vectors and query_vectors are for a single model")
     encoders = [None if expander else model for model, expander in zip(several, expanders, strict=True)]
     for encoder in encoders:
-        check_length(encoder, options.get("max_length"))
+        check_length(encoder, options["max_length"])
     opened = [
-        None if encoder is None else load_model(encoder, options.get("device"), options.get("runtime"))
-        for encoder in encoders
+        None if encoder is None else load_model(encoder, options["device"], options["runtime"]) for encoder in encoders
     ]
     others = {
-        **asdict(settings),
         "models": places,
         "digests": ["" if encoder is None else model_digest(encoder) for encoder in opened],
     }
-    others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
-        texts = _read(queries, corpus, role, limit, settings.seed)
+        texts = _read(queries, corpus, role, limit, options["seed"])
         named = chain((document.full for document in texts.documents), read_texts(names) if names else ())
         known_names = proper_names(named)
         titles = [place if model is None else Path(place).name for place, model in zip(places, opened, strict=True)]
         if len(set(titles)) < len(titles):
             titles = places
-        k = max(other.k for other in settings.variants().values()) if sensitivity else settings.k
+        k = max(other["k"] for other in variants(options).values()) if sensitivity else options["k"]
         with resumable(output, run) as work:
             shutil.rmtree(work / "whole", ignore_errors=True)  # left by an interrupted call
             (work / "whole").mkdir()
@@ -137,10 +132,10 @@ def measure_wackiness(
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
                 rows, inputs = None if model is None else output_rows(model), [text.full for text in texts.inputs]
                 cards: dict[str, Any] = {"inputs": inputs, "rows": rows}
-                wackiness = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity, **cards)
+                wackiness = wackiness_of(data, options, names=known_names, sensitivity=sensitivity, **cards)
                 measured.append(wackiness)
                 suffix = "-" + re.sub(r"[^\w.+-]", "_", title) if len(places) > 1 else ""
-                write_scores(work / "whole" / f"scores{suffix}.parquet", wackiness, settings, model=place, **origin)
+                write_scores(work / "whole" / f"scores{suffix}.parquet", wackiness, options, model=place, **origin)
             write_report(work / "whole", measured, run)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
@@ -160,7 +155,7 @@ class StudyTexts(NamedTuple):
 def _read(queries: str | None, corpus: str, role: Role, limit: int | None, seed: int) -> StudyTexts:
     """Read the texts; of more than `limit` inputs, draw `limit` at random and keep their order."""
     if (queries is None) == (role == "query"):
-        raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
+        raise ArgumentError('`role="query"` needs `queries`, and `role="document"` takes its inputs from `corpus`')
     documents = list(read_corpus(corpus))
     if not documents:
         raise DataError("there are no documents", source=corpus)
@@ -186,17 +181,17 @@ def _expand(
     inputs, collection = ([document.full for document in side] for side in (texts.inputs, texts.documents))
     if model is None:
         role: Role = "query" if texts.itself is None else "document"
-        expander = open_expander(place, collection, role, options.get("device"))
+        expander = open_expander(place, collection, role, options["device"])
         return expansion_data(expander, inputs, collection, k, name=title, itself=texts.itself)
 
     def vectors(role: Role, documents: Sequence[Document]) -> csr_array | Exact:
-        sources = options.get("vectors") if role == "document" else options.get("query_vectors")
+        sources = options["vectors"] if role == "document" else options["query_vectors"]
         if sources is not None:
             ids = [document.id for document in documents]
             if role == "document":
                 return stored_index(sources, model, ids, work / "index")
             return stored_vectors(sources, model, ids)
-        dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
+        dtype, max_length = options["dtype"], options["max_length"]
         encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
         done = encode_stream(encoder, documents, folder, model=place, title=title, total=len(documents))
         if done.truncated:
@@ -214,5 +209,5 @@ def _expand(
         vectors=vectors("document", texts.documents),
         query_vectors=vectors("query", texts.inputs) if texts.itself is None else None,
         ids=[document.id for document in texts.documents],
-        splitter=options.get("splitter", "any"),
+        splitter=options["splitter"],
     )

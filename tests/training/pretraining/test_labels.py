@@ -13,10 +13,10 @@ import torch
 
 import vocable as vo
 from tests.cli.command_line import done, refused
+from vocable.adapt.stages import PretrainSettings
 from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
 from vocable.training.pretraining.windows import Cutter, LabelFinder, Windows, cut, labelled, write_windows
-from vocable.training.recipe import PretrainSettings
 
 SETTINGS: dict[str, Any] = {
     "labels": True, "steps": 4, "batch_size": 8, "max_length": 24, "log_every": 1, "save_every": 2,

@@ -14,6 +14,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from tests.by_parts import expand
 from vocable.adapt.expand_vocabulary import frequent_words
+from vocable.adapt.stages import PretrainSettings
 from vocable.encoding.terms import splitter
 from vocable.torch_models.fuse import without_logits
 from vocable.torch_models.output_vocabulary import output_vocabulary
@@ -32,7 +33,6 @@ from vocable.training.pretraining.mlm import (
     token_losses,
 )
 from vocable.training.pretraining.windows import Windows, WordFinder, write_windows
-from vocable.training.recipe import PretrainSettings
 
 
 def schedule_of(tokenizer: PreTrainedTokenizerFast, windows: Windows, draws: int, seed: int = 0) -> MaskedWindows:

@@ -14,6 +14,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 import vocable
 from tests.by_parts import expand, pretrain
 from vocable.adapt.expand_vocabulary import frequent_words
+from vocable.adapt.stages import PretrainSettings
 from vocable.cli import main
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.torch_models.asymmetric import positions
@@ -22,7 +23,6 @@ from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training.callbacks import set_dropout
 from vocable.training.pretraining.mlm import MaskedWindows, MaskingTask, collate
 from vocable.training.pretraining.windows import write_windows
-from vocable.training.recipe import PretrainSettings
 
 SETTINGS: dict[str, Any] = {"texts": ["-"], "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2}
 

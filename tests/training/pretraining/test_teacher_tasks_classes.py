@@ -15,11 +15,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import vocable as vo
 from tests.cli.command_line import done, refused
+from vocable.adapt.stages import PretrainSettings
 from vocable.torch_models.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
 from vocable.training.pretraining.teacher_tasks import ClassTask, classify_windows
 from vocable.training.pretraining.windows import Windows, write_windows
-from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import dense_teacher
 
 SETTINGS: dict[str, Any] = {

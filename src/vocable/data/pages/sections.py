@@ -115,7 +115,7 @@ def parts(page: Page, name: str) -> Iterator[Part]:
         for number, part_blocks in enumerate(_cut(blocks), start=1):
             line = first.line if number == 1 else part_blocks[0].line
             text = "\n\n".join(block.text for block in part_blocks)
-            yield Part(first.anchor, number, first.heading, path, text, line)
+            yield Part(anchor=first.anchor, number=number, title=first.heading, path=path, text=text, line=line)
 
 
 def text_fragment(heading: str) -> str:

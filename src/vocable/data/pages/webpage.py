@@ -154,7 +154,14 @@ class _Reader:
         anchor = values.get("id", "") if name in SECTIONS else ""
         note = above.note or not NOTES.isdisjoint(classes)
         is_heading = name in HEADINGS or TITLE_CLASS in classes
-        return _Element(name, out and not self.whole, note, part, anchor or above.anchor, is_heading)
+        return _Element(
+            name=name,
+            out=out and not self.whole,
+            note=note,
+            part=part,
+            anchor=anchor or above.anchor,
+            is_heading=is_heading,
+        )
 
     def end(self, name: str) -> None:
         """Close the last open element of a name and the elements in it; do nothing if no such element is open."""

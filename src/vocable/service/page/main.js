@@ -163,7 +163,7 @@ function draw(view, other) {
   $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "sparse" })
     : element("p", { class: "error column" }, `${short(info.compare_with)}: ${other.message}`)));
   $("columns").classList.toggle("two", columns.length > 1);
-  const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
+  const found = view.documents.filter((one) => one.sections[state.by]);
   $("more").hidden = found.length < state.k || state.k >= MOST;
   const fields = view.documents.flatMap((one) => Object.entries(one.fields));
   const field = fields.find(([name, value]) => typeof value !== "object" && !linkOf(name, value));
@@ -188,7 +188,7 @@ function drawTerms() {
   $("top-value").textContent = state.top && state.top < seen.active ? `${state.top} of ${seen.active}` : `all ${seen.active}`;
   set($("least"), Math.ceil(heaviest * 20) / 20, state.min);
   $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
-  $("costs").replaceChildren(...costsOf(seen.costs));
+  $("costs").replaceChildren(...costsOf(seen.costs, seen.milliseconds));
   const comparable = "unpruned" in seen.costs && state.by === "sparse";
   $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
     : "unpruned" in seen.costs ? "Rank by sparse to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";

@@ -25,13 +25,13 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.adapt.stages import PretrainSettings
 from vocable.options import DType
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training.micro_batches import by_length, call_on_parts, in_parts, part_size
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows
-from vocable.training.recipe import PretrainSettings
 
 BLOCK_LOGITS = 2**25  # logits of a block: 128 MB in float32
 LARGEST_SHARE = 10  # at most one window in this many is held out

@@ -25,13 +25,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
+from vocable.adapt.stages import WHOLE_TERMS, PretrainSettings
 from vocable.core.storage import finish, finished, resumable
 from vocable.data import Example
 from vocable.data.texts import iter_texts
 from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import mistakes
-from vocable.options import Count, checked
+from vocable.options import Count, CountOrZero, checked, defaults
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
 from vocable.torch_models.fuse import copy_with, parts, splade_modules, without_logits
@@ -57,7 +58,6 @@ from vocable.training.pretraining.windows import (
     labelled,
     write_windows,
 )
-from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 from vocable.training_options import PretrainOptions
 
@@ -73,6 +73,7 @@ def pretrain(
     *,
     steps: Count,
     work: str | Path | None = None,
+    seed: CountOrZero = 0,
     **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
     """Adapt a model by masked language modelling.
@@ -98,6 +99,7 @@ def pretrain(
         work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the last
             checkpoint in it. By default a temporary folder.
         steps: number of optimizer steps.
+        seed: seed of the order of texts, masks, dropout and held-out windows.
         settings: the fields of `vocable.training_options.PretrainOptions`.
 
     Returns:
@@ -116,7 +118,7 @@ def pretrain(
     distributed.join()
     distributed.check_shared("batch_size", checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
-        return _Pretraining(model, texts, checked, folder, settings.get("seed", 0)).result()
+        return _Pretraining(model, texts, checked, folder, seed).result()
 
 
 def pretrain_folder(
@@ -126,6 +128,7 @@ def pretrain_folder(
     texts: Iterable[str] | Iterable[Example],
     *,
     steps: int,
+    seed: int = 0,
     **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
     """Pre-train a model into a folder (written atomically), or load the result of an earlier call.
@@ -140,7 +143,7 @@ def pretrain_folder(
     with resumable(output, made_from) as work:
         run, result = work / "run", work / "result"
         try:
-            adapted = pretrain(model, texts, steps=steps, work=run, **settings)
+            adapted = pretrain(model, texts, steps=steps, work=run, seed=seed, **settings)
         except (CollapseError, DataError):  # the same call would fail again: nothing is worth keeping
             shutil.rmtree(run, ignore_errors=True)  # another process may have removed it
             raise
@@ -155,11 +158,11 @@ def pretrain_folder(
 
 def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
     """Return the settings of `pretrain` as a record; `ArgumentError` for an unknown key or a value out of range."""
-    given = {"steps": steps} | {key: value for key, value in settings.items() if key != "seed"}
+    given = {**settings, "steps": steps, "texts": ["-"]}
     try:
-        return PretrainSettings.model_validate({**given, "texts": ["-"]})
+        return PretrainSettings.model_validate(given)
     except ValidationError as error:
-        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given)]
+        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given, PretrainSettings)]
         raise ArgumentError("; ".join(lines)) from error
 
 
@@ -277,7 +280,7 @@ def _check_passes(settings: PretrainSettings, draws: int, windows: int) -> None:
 def _window_length(model: SparseEncoder, max_length: int) -> int:
     """Return the tokens of a window: `max_length`, but no more than the model has positions."""
     limit = min(positions(transformer) for transformer, _ in splade_modules(model))
-    asked_for = max_length != PretrainSettings.model_fields["max_length"].default
+    asked_for = max_length != defaults(PretrainOptions)["max_length"]
     if max_length > limit and asked_for and distributed.is_first():
         logger.warning("max_length: the model has %d positions, where windows are cut, not %d", limit, max_length)
     return min(max_length, limit)

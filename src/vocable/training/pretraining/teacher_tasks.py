@@ -26,6 +26,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from vocable.adapt.stages import PretrainSettings
 from vocable.core.steps import array_once, made_once
 from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
@@ -39,7 +40,6 @@ from vocable.torch_models.torch_model import TorchEncoder
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
 from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance, TokenBatch
 from vocable.training.pretraining.windows import Windows
-from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import check_terms, embed
 
 CLASS_LAYER = "class_layer"  # name of the layer in the model, as long as it learns

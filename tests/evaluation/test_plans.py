@@ -1,7 +1,8 @@
-"""An index evaluated by each of its spaces and by their fusions, and weights tuned by cross-validation."""
+"""Plans that are evaluated: a search of an index, its spaces, their fusions, and weights tuned by cross-validation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,15 @@ from scipy.stats import t
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.models import encoding_model
+from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import tune_weights
+from vocable.evaluation.plans import Judged, evaluate_system, evaluate_words, tune_weights
 from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
+from vocable.evaluation.retrievers import DatasetRetriever, judged_queries, lexical_index, run_index
 from vocable.indexes.fusion import parse_weights
 from vocable.indexes.ranking import Ranking
 
@@ -41,21 +42,22 @@ def opened(folder: Path, model: SparseEncoder) -> vo.search.collection.Collectio
 def test_an_index_is_evaluated_by_its_spaces_and_their_fusions(
     toy_model: SparseEncoder, dataset: Dataset, folder: Path
 ) -> None:
-    collection, judged = opened(folder, toy_model), dataset.judged()
+    collection, queries = opened(folder, toy_model), dataset.judged().queries
     found = vo.evaluate(collection, dataset, MEASURES, hybrid=True, weights="bm25=0.3,sparse=0.9", folds=2)
     values = {one.name: dict(one.per_query) for one in found.evaluations}
-    alone, rest = [one.name for one in found.evaluations[:2]], [one.name for one in found.evaluations[2:]]
-    assert sorted(alone) == ["bm25", "sparse"]
-    assert found[0].values["nDCG@10"] >= found[1].values["nDCG@10"]
-    assert rest[:3] == ["bm25=0.3,sparse=0.9", "sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"]
-    assert rest[3].endswith(" tuned in 2 folds")
+    searched, *alone = (one.name for one in found.evaluations[:3])
+    assert (searched, sorted(alone)) == ("search (bm25=0.3,sparse=0.9)", ["bm25", "sparse"])
+    assert found[1].values["nDCG@10"] >= found[2].values["nDCG@10"]
+    *fusions, tuned = (one.name for one in found.evaluations[3:])
+    assert fusions == ["sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"]
+    assert tuned.endswith(" tuned in 2 folds")
     assert values["sparse"] == evaluate_system(toy_model, dataset, MEASURES, dtype="float32").per_query
-    assert values["bm25"] == evaluate_run("BM25", retrieve_lexically(dataset), dataset, MEASURES).per_query
-    texts, ids = [query.text for query in judged.queries], [query.id for query in judged.queries]
+    assert values["bm25"] == evaluate_words(lexical_index(dataset), dataset, MEASURES).per_query
+    texts, ids = [query.text for query in queries], [query.id for query in queries]
     for name, how in (
-        ("sparse=1,bm25=1", {"hybrid": True}),
-        ("sparse,bm25 by reciprocal rank", {"hybrid": True, "fusion": "reciprocal-rank"}),
-        ("bm25=0.3,sparse=0.9", {"weights": {"sparse": 0.9, "bm25": 0.3}}),
+        ("sparse=1,bm25=1", {}),
+        ("sparse,bm25 by reciprocal rank", {"fusion": "reciprocal-rank"}),
+        ("search (bm25=0.3,sparse=0.9)", {"weights": {"sparse": 0.9, "bm25": 0.3}}),
     ):
         run = collection.search(texts, 10, **how).to_run(ids)
         assert values[name] == evaluate_run(name, run, dataset, MEASURES).per_query
@@ -66,13 +68,15 @@ def test_an_index_beside_a_model_has_its_name_before_each_row(
     toy_model: SparseEncoder, dataset: Dataset, folder: Path
 ) -> None:
     found = vo.evaluate({"index": opened(folder, toy_model), "model": toy_model}, dataset, MEASURES, dtype="float32")
-    assert sorted(one.name for one in found.evaluations[:2]) == ["index: bm25", "index: sparse"]
-    assert found[2].name == "model"
-    assert found[2].cost is not None
+    searched, *alone, last = found.evaluations
+    assert searched.name == "index: search (sparse=1,bm25=1)"
+    assert sorted(one.name for one in alone) == ["index: bm25", "index: sparse"]
+    assert last.name == "model"
+    assert last.cost is not None
 
 
 @pytest.fixture
-def random_search() -> tuple[dict[str, Ranking], Dataset, np.ndarray]:
+def random_search() -> tuple[dict[Space, Ranking], Dataset, np.ndarray]:
     """Rankings of all documents by two spaces, their judgments, and the scores scaled to 0 to 1, float64 [2, q, n]."""
     generator = np.random.default_rng(3)
     scores = generator.permuted(np.tile(np.arange(1.0, N + 1), (2, Q, 1)), axis=2).astype(np.float32)
@@ -91,9 +95,14 @@ def random_search() -> tuple[dict[str, Ranking], Dataset, np.ndarray]:
     return rankings, dataset, (scores - low) / (high - low)
 
 
+def judged(rankings: Mapping[Space, Ranking], dataset: Dataset) -> Judged:
+    retriever = DatasetRetriever("toy", dataset, {space: run_index(ranking) for space, ranking in rankings.items()})
+    return Judged(retriever, judged_queries(dataset), dataset, ["RR@15"])
+
+
 @pytest.mark.parametrize("folds", [2, 5, Q])
 def test_weights_of_a_fold_are_the_best_for_the_others(
-    random_search: tuple[dict[str, Ranking], Dataset, np.ndarray], folds: int
+    random_search: tuple[dict[Space, Ranking], Dataset, np.ndarray], folds: int
 ) -> None:
     rankings, dataset, scaled = random_search
     relevant = [int(qrel.doc_id[1:]) for qrel in dataset.judgments]
@@ -112,20 +121,20 @@ def test_weights_of_a_fold_are_the_best_for_the_others(
         fold: max(tenths, key=lambda t: round(np.mean([values[t][q] for q in range(Q) if q % folds != fold]), 12))
         for fold in range(folds)
     }
-    weights, held_out = tune_weights(rankings, ["sparse", "bm25"], dataset, "RR@15", folds)
+    weights, held_out = tune_weights(judged(rankings, dataset), ["sparse", "bm25"], folds)
     found = evaluate_run("tuned", held_out(N).to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
     expected = [values[best_of[query % folds]][query] for query in range(Q)]
     np.testing.assert_allclose(list(found.per_query["RR@15"].values()), expected, rtol=1e-6)
     overall = max(tenths, key=lambda tenth: round(np.mean(values[tenth]), 12))
-    assert weights == {"sparse": overall / 10, "bm25": (10 - overall) / 10}
+    assert weights == {space: tenth / 10 for space, tenth in (("sparse", overall), ("bm25", 10 - overall)) if tenth}
 
 
 def test_of_equally_good_weights_the_most_even_are_taken(
-    random_search: tuple[dict[str, Ranking], Dataset, np.ndarray],
+    random_search: tuple[dict[Space, Ranking], Dataset, np.ndarray],
 ) -> None:
     rankings, dataset, _ = random_search
     same = {"sparse": rankings["sparse"], "bm25": rankings["sparse"], "dense": rankings["sparse"]}
-    weights, _ = tune_weights(same, list(same), dataset, "RR@15", 2)
+    weights, _ = tune_weights(judged(same, dataset), list(same), 2)
     assert sorted(weights.values()) == [0.3, 0.3, 0.4]
 
 
@@ -143,8 +152,8 @@ def test_an_index_keeps_tuned_weights_if_they_gain_over_equal_weights(
     dataset = Dataset("toy", documents, queries, judgments)
     collection.keep_weights({"sparse": 1})
     found = vo.evaluate(collection, dataset, ["RR@10"], hybrid=True, folds=5, keep_weights=True)
-    *_, equal, tuned = found.evaluations
-    assert found.evaluations[2].name == "sparse=1"
+    searched, *_, equal, tuned = found.evaluations
+    assert searched.name == "sparse"  # the kept weights
     difference = np.subtract([*tuned.per_query["RR@10"].values()], [*equal.per_query["RR@10"].values()])
     low = difference.mean() - t.ppf(0.975, 9) * difference.std(ddof=1) / np.sqrt(10)
     assert (low > 0) == gain
@@ -171,3 +180,15 @@ def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: 
     elsewhere = Dataset("other", [], dataset.queries, [Qrel("q0", "not-there", 1)])
     with pytest.raises(DataError):
         vo.evaluate(collection, elsewhere)
+
+
+def test_an_index_in_memory_is_evaluated_as_one_in_a_folder(
+    toy_model: SparseEncoder, dataset: Dataset, folder: Path
+) -> None:
+    memory = index(toy_model, dataset.documents, bm25=True, dtype="float32")
+    rows = [
+        [(one.name, one.per_query) for one in vo.evaluate(collection, dataset, MEASURES, hybrid=True).evaluations]
+        for collection in (memory, opened(folder, toy_model))
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 4

@@ -17,14 +17,15 @@ import numpy as np
 import pytest
 
 from tests.collection.test_making import SERVERS, served
-from vocable.collection import hashed_words, models
+from vocable.collection import models
 from vocable.collection.collection import open_index
-from vocable.collection.hashed_words import NUMBERS, number_of
 from vocable.collection.index import index
 from vocable.collection.recount import check
 from vocable.collection.verbs import add, delete
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
+from vocable.engines import hashed_words
+from vocable.engines.hashed_words import NUMBERS, number_of
 from vocable.engines.protocols import engine_of
 from vocable.errors import UnavailableError
 from vocable.language.words import stemmed
@@ -38,7 +39,10 @@ K1, B = 1.2, 0.75
 def texts(count: int, seed: int = 0, longest: int = 30) -> list[Document]:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest, count)
-    return [Document(f"d{row}", " ".join(rng.choice(WORDS, size=length))) for row, length in enumerate(lengths)]
+    return [
+        Document(f"d{row}", " ".join(rng.choice(WORDS, size=length)), "", {"row": row})
+        for row, length in enumerate(lengths)
+    ]
 
 
 def scores(query: str, documents: dict[str, Document], mean: float) -> dict[str, float]:
@@ -99,12 +103,13 @@ def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str
         make(one, documents)
     with open_index(tmp_path / "folder") as folder, open_index(place) as server:
         searches: list[Any] = [{"weights": "bm25=1"}, {}, {"weights": "bm25=0.7,sparse=0.3"}]
+        searches += [{"weights": "bm25=1", "idf_filter": "row<9"}, {"filter": "row>=30"}, {"idf_filter": "row<9"}]
         for options in searches:
             rankings = [opened.search(QUERIES, 40, **options) for opened in (folder, server)]
             for number in range(len(QUERIES)):
                 hits, found = (dict(ranking.hits(number)) for ranking in rankings)
                 # A folder stores dense vectors in 8 bits.
-                allowed = max(2 * precision(place), 0 if options else 1e-2)
+                allowed = max(2 * precision(place), 0 if "weights" in options else 1e-2)
                 assert found == pytest.approx(hits, rel=allowed, abs=allowed)
 
 

@@ -1,0 +1,160 @@
+"""Every door gives the ranking that `evaluate` measures: Python, the command, HTTP, MCP and the page of a service.
+
+    python benchmarks/doors.py cacm=beir:cacm scifact=beir:scifact 'python-docs=pydocs:#test' manual
+
+The arguments are indexes, each with a dataset; without one, the queries are headings that one section alone has. For
+each index the first row of `vocable evaluate`, and the same measure, by ir_measures, of the hits that each door returns
+for the same queries without any option. A service names documents of the same text as copies of one hit; here they are
+hits again. "equal" counts the queries whose hits are the same in all doors, with scores that differ by less than one in
+100,000: queries are encoded one by one or together. The exit status is 1 if a door differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ir_measures
+import numpy as np
+import torch
+from machine import machine
+from mcp.client.client import Client as Agent
+from mcp.client.streamable_http import streamable_http_client
+from served import Served
+
+import vocable as vo
+from vocable.collection.collection import Collection
+from vocable.core.tables import Table
+from vocable.data import Qrel, Query
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.significance import ComparedEvaluations
+from vocable.indexes.ranking import read_trec
+
+MEASURE, K = "nDCG@10", 10
+Hits = list[tuple[str, float]]
+
+
+def known_items(index: Collection, count: int) -> Dataset:
+    """Return headings that a single document of an index has, each with its document."""
+    documents = [document for document in index.documents([*index.store.ids()]) if document is not None]
+    shared = Counter(document.title.lower() for document in documents)
+    only = [one for one in documents if shared[one.title.lower()] == 1 and len(one.title.split()) > 1]
+    drawn = random.Random(1).sample(only, min(count, len(only)))
+    queries = [Query(str(number), document.title) for number, document in enumerate(drawn)]
+    judgments = [Qrel(str(number), document.id, 1) for number, document in enumerate(drawn)]
+    return Dataset(index.name, documents, queries, judgments)
+
+
+def with_copies(hits: Sequence[dict[str, Any]]) -> Hits:
+    """Return each hit and its copies."""
+    return [(name, hit["score"]) for hit in hits for name in (hit["id"], *hit.get("copies", ()))]
+
+
+def by_command(place: str, queries: Sequence[Query], k: int) -> list[Hits]:
+    """Return the hits of `vocable search INDEX --queries FILE --run RUN`."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked, run = Path(folder) / "queries.jsonl", Path(folder) / "run.trec"
+        asked.write_text("".join(json.dumps({"_id": query.id, "text": query.text}) + "\n" for query in queries))
+        words = ["search", place, "--queries", str(asked), "--run", str(run), "-k", str(k)]
+        subprocess.run([sys.executable, "-m", "vocable", *words], check=True, stdout=subprocess.DEVNULL)
+        hits: dict[str, Hits] = {query.id: [] for query in queries}
+        for hit in read_trec(run):
+            hits[hit.query_id].append((hit.doc_id, hit.score))
+    return list(hits.values())
+
+
+async def by_agent(url: str, queries: Sequence[Query], k: int) -> list[Hits]:
+    """Return the hits of the tool `search` over MCP."""
+    hits = []
+    async with Agent(streamable_http_client(f"{url}/mcp")) as agent:
+        for query in queries:
+            answer = await agent.call_tool("search", {"query": query.text, "k": k})
+            hits.append(with_copies(answer.structured_content["hits"]))
+    return hits
+
+
+def by_page(http: httpx.Client, query: Query, usual: str, k: int) -> Hits:
+    """Return the hits that the page of a service draws first."""
+    seen = http.post("/view", json={"query": query.text, "k": k, "show": [usual]}).json()
+    ranked = sorted(seen["documents"], key=lambda document: document["ranks"][usual])
+    return with_copies([document | {"score": document["scores"][usual]} for document in ranked])
+
+
+def measured(dataset: Dataset, hits: Sequence[Hits]) -> float:
+    """Return the measure of hits by ir_measures alone."""
+    run = [
+        ir_measures.ScoredDoc(query.id, identifier, float(len(found) - rank))
+        for query, found in zip(dataset.queries, hits, strict=True)
+        for rank, (identifier, _) in enumerate(found[: dataset.search_depth(K)])
+        if dataset.convention != "beir" or identifier != query.id
+    ]
+    judgments = [ir_measures.Qrel(*judgment) for judgment in dataset.judgments]
+    return float(ir_measures.calc_aggregate([ir_measures.parse_measure(MEASURE)], judgments, run).popitem()[1])
+
+
+def alike(answers: Sequence[Hits]) -> bool:
+    """Return whether the doors' hits of a query are the same."""
+    first, *others = (hits[:K] for hits in answers)
+    return all(
+        [name for name, _ in hits] == [name for name, _ in first]
+        and np.allclose([score for _, score in hits], [score for _, score in first], rtol=1e-5)
+        for hits in others
+    )
+
+
+def row_of(place: str, source: str, count: int) -> tuple[list[str], bool]:
+    """Return the row of an index, and whether all doors agree."""
+    with vo.open_index(place) as index:
+        dataset = (load_dataset(source) if source else known_items(index, count)).judged()
+        compared = vo.evaluate(index, dataset, [MEASURE])
+        assert isinstance(compared, ComparedEvaluations)
+        usual = compared.evaluations[0]
+        k = dataset.search_depth(K)
+        ranking = index.search([query.text for query in dataset.queries], k)
+        doors = {"Python": [ranking.hits(number) for number in range(len(dataset.queries))]}
+        name = "hybrid" if len(index.searcher.weighting({})) > 1 else "sparse"
+    doors["command"] = by_command(place, dataset.queries, k)
+    with Served.vocable(place) as served, httpx.Client(base_url=served.url, timeout=60) as http:
+        answers = [http.post("/search", json={"query": query.text, "k": k}).json() for query in dataset.queries]
+        doors["HTTP"] = [with_copies(answer["hits"]) for answer in answers]
+        doors["MCP"] = asyncio.run(by_agent(served.url, dataset.queries, k))
+        doors["page"] = [by_page(http, query, name, k) for query in dataset.queries]
+    equal = sum(
+        len({tuple(hits[number][:K]) for hits in doors.values()}) == 1 for number in range(len(dataset.queries))
+    )
+    values = [measured(dataset, hits) for hits in doors.values()]
+    cells = [place, str(len(dataset.queries)), f"{usual.values[MEASURE]:.4f}", *(f"{value:.4f}" for value in values)]
+    same = equal == len(dataset.queries) and len({round(value, 12) for value in [usual.values[MEASURE], *values]}) == 1
+    return [*cells, str(equal)], same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("indexes", nargs="+", help="INDEX=DATASET, or INDEX for its headings")
+    parser.add_argument("--headings", type=int, default=200, help="queries of an index without a dataset")
+    given = parser.parse_args()
+    rows, agree = [], True
+    for argument in given.indexes:
+        place, _, source = argument.partition("=")
+        row, same = row_of(place, source, given.headings)
+        rows.append(row)
+        agree = agree and same
+        print(" ".join(row), flush=True)
+    columns = ["index", "queries", f"evaluate: {MEASURE}", "Python", "command", "HTTP", "MCP", "page", "equal"]
+    print(Table("", columns, rows).markdown())
+    print(json.dumps(machine(torch.device("cpu"))))
+    sys.exit(0 if agree else 1)
+
+
+if __name__ == "__main__":
+    main()
