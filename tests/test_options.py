@@ -70,7 +70,7 @@ def verb(
         ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
         ({"flag": "yes"}, "flag must be True or False, not 'yes'"),
         ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
-        ({"fusion": "max"}, "fusion must be one of weighted, reciprocal-rank, not 'max'"),
+        ({"fusion": "max"}, "fusion must be weighted or reciprocal-rank, not 'max'"),
         ({"depth": 3}, "depth: no such option"),
     ],
 )
