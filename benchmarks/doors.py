@@ -39,6 +39,7 @@ from vocable.data import Qrel, Query
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.significance import ComparedEvaluations
 from vocable.indexes.ranking import read_trec
+from vocable.options import SearchOptions, check
 
 MEASURE, K = "nDCG@10", 10
 Hits = list[tuple[str, float]]

@@ -49,6 +49,7 @@ SHARED = {
     "encoding/test_shards.py": ["core.processes"],
     "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
     "engines/test_lost_shards.py": ["engines.kept_counts", "engines.lucene_answers"],
+    "engines/test_segmented.py": ["engines.numbered_words"],
     "engines/test_stores.py": [
         *("engines.base", "engines.elasticsearch", "engines.lucene"),
         *("engines.milvus", "engines.protocols", "engines.qdrant"),
@@ -64,7 +65,6 @@ SHARED = {
     "objectives/test_objectives.py": ["objectives.settings"],
     "publishing/test_publication.py": ["publishing.files", "publishing.manifest"],
     "service/test_app.py": ["service.schemas", "service.service"],
-    "service/test_middleware.py": ["service.batching"],
     "service/test_view.py": ["service.pages"],
     "slow/service/test_page.py": ["service.pages"],
     "torch_models/test_dense.py": ["encoding.dense_models", "encoding.models", "torch_models.torch_model"],

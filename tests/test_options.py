@@ -73,7 +73,7 @@ def verb(
         ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
         ({"sort_hits": 5}, "`sort_hits` needs `sort`"),
         ({"rerank_ms": 5.0}, "`rerank_ms` needs `rerank`"),
-        ({"fusion": "max"}, "fusion must be one of weighted, reciprocal-rank, not 'max'"),
+        ({"fusion": "max"}, "fusion must be weighted or reciprocal-rank, not 'max'"),
         ({"depth": 3}, "depth: no such option"),
     ],
 )

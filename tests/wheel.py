@@ -67,7 +67,6 @@ VERBS = [
     "evaluate index --dataset beir:beir -m nDCG@10 --hybrid -o index.json --time-queries 5",
     "compare model.json index.json",
     "check index",
-    "check-engine checked --documents 50 --queries 10",
     "export vectors -o impact --format ciff",
     "analyze-postings vectors",
     "analyze-weights vectors",

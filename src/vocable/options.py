@@ -204,6 +204,9 @@ class AnswerOptions(SearchOptions, total=False):
         str | None,
         Doc("Count the values of these fields among the best hits, such as lang,year; file/ counts folders."),
     ]
+    sections: Annotated[
+        bool, Doc("List every section of a page; by default the hits of one page of a folder are one entry.")
+    ]
 
 
 class StandingOptions(RankingOptions, QueryEncoding, total=False):
@@ -386,7 +389,7 @@ def defaults(record: object) -> Mapping[str, Any]:
 
 
 def default_of(hint: object) -> Any:
-    """Return the default that a type hint declares or implies; `Parameter.empty` if there is none."""
+    """Return the default that a type hint declares or implies; `Parameter.empty` without one."""
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     declared = (part.value for part in getattr(hint, "__metadata__", ()) if isinstance(part, Default))
     return next(declared, None if NoneType in get_args(kind) else False if kind is bool else Parameter.empty)
@@ -395,7 +398,7 @@ def default_of(hint: object) -> Any:
 def check(record: type[T], options: Mapping[str, object]) -> T:
     """Check the options of a record, and return them with its defaults, and with Python's numbers for NumPy's.
 
-    A record with a field that has no default is returned without defaults.
+    A record in which a field lacks a default is returned as it is.
 
     Raises `ArgumentError` for an unknown option, a value out of its limits or not among the words, or a combination
     that a rule of the record, or of a record that it extends, refuses.

@@ -40,7 +40,7 @@ def test_options_stand_in_groups() -> None:
 
 
 def test_the_form_of_a_command_names_what_it_needs() -> None:
-    assert usage(COMMANDS["search"]) == "vocable search INDEX [QUERY...] [OPTIONS]"
+    assert usage(COMMANDS["search"]) == "vocable search INDEX... [QUERY...] [OPTIONS]"
     assert usage(COMMANDS["explain"]) == "vocable explain MODEL QUERY [DOCUMENT] [OPTIONS]"
     assert usage(COMMANDS["pretrain"]) == "vocable pretrain MODEL TEXTS... --steps N -o PATH [OPTIONS]"
     assert usage(COMMANDS["rescale"]) == "vocable rescale MODEL --factor X|auto -o PATH [OPTIONS]"
@@ -52,7 +52,6 @@ def test_the_form_of_a_command_names_what_it_needs() -> None:
         ("prune", ["--mass X", "of the total weight. [> 0, ≤ 1]"]),
         ("pretrain", ["--dropout X", "[≥ 0, < 1]", "--masking uniform|overlap-aware|whole-word|longest-span"]),
         ("analyze-weights", ["--max-terms N,N...", "[default: all]", "[default: 1]"]),
-        ("check-engine", ["--documents N", "[default: 1000]", "[default: pydocs:#test]"]),
         ("publish", ["--bm25/--no-bm25", "[default: on]"]),
         ("tune", ["--minutes X", "[default: 60]", "--generator MODEL"]),
         ("select", ["--grid SETTINGS", "may be repeated."]),

@@ -213,7 +213,11 @@ def test_a_hit_shows_the_best_part_of_its_text(
     assert re.findall("\x1b\\[1m(.*?)\x1b\\[0m", bold) == ["fox", "fox"]
     assert re.sub("\x1b\\[[01]m", "", bold) == plain
     monkeypatch.setenv("COLUMNS", "")
-    assert long in done(capsys, *command).splitlines()[2]  # not a terminal: all of the text
+    monkeypatch.setattr("vocable.core.tables.has_colours", lambda: False)
+    piped = done(capsys, *command).splitlines()[2:-2]  # not a terminal: the same two lines
+    assert "An\\x1b[31mOLD fox reads \\x1b[1mbooks." in " ".join(line.strip() for line in piped)
+    assert (len(piped), max(map(len, piped)) <= 80) == (2, True)
+    assert long in done(capsys, *command, "--full").splitlines()[2]
 
 
 def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None:

@@ -14,7 +14,7 @@ from vocable.cli import COMMANDS, main
 from vocable.service.schemas import SearchAnswer
 
 READING = {
-    *("ablate", "add", "analyze-logits", "calibrate", "check-engine", "encode", "evaluate", "expand-vocabulary"),
+    *("ablate", "add", "analyze-logits", "calibrate", "encode", "evaluate", "expand-vocabulary"),
     *("export-model", "index", "inspect", "make-inference-free", "make-testset", "measure-wackiness", "mine"),
     *("pretrain", "prune", "rescale", "search", "select", "teacher-scores", "train-vocabulary", "transfer", "tune"),
 }

@@ -17,12 +17,12 @@ from vocable.errors import ArgumentError
 @pytest.mark.parametrize(
     ("command", "words", "arguments"),
     [
-        ("search", ["i", "q", "-k", "3"], {"index": "i", "query": ["q"], "k": 3}),
-        ("search", ["-k3", "i", "--", "-q"], {"index": "i", "query": ["-q"], "k": 3}),
-        ("search", ["i", "-", "--k=3", "-k", "4"], {"index": "i", "query": ["-"], "k": 4}),
-        ("search", ["i", "a", "--explain", "b c"], {"index": "i", "query": ["a", "b c"], "explain": True}),
-        ("search", ["i", "--sort", "-year", "q"], {"index": "i", "query": ["q"], "sort": "-year"}),
-        ("search", ["i", "--min-score=-1.5"], {"index": "i", "min_score": -1.5}),
+        ("search", ["i", "q", "-k", "3"], {"index": ["i"], "query": ["q"], "k": 3}),
+        ("search", ["-k3", "i", "--", "-q"], {"index": ["i"], "query": ["-q"], "k": 3}),
+        ("search", ["i", "-", "--k=3", "-k", "4"], {"index": ["i"], "query": ["-"], "k": 4}),
+        ("search", ["i", "a", "--explain", "b c"], {"index": ["i"], "query": ["a", "b c"], "explain": True}),
+        ("search", ["i", "--sort", "-year", "q"], {"index": ["i"], "query": ["q"], "sort": "-year"}),
+        ("search", ["i", "--min-score=-1.5"], {"index": ["i"], "min_score": -1.5}),
         ("publish", ["i", "-o", "s", "--no-bm25"], {"index": "i", "output": "s", "bm25": False}),
         ("analyze-postings", ["v", "--max-terms", "all,5", "--max-terms", "9"],
          {"vectors": ["v"], "max_terms": [None, 5, 9]}),
@@ -44,7 +44,7 @@ def test_words_give_arguments(command: str, words: list[str], arguments: dict[st
 def test_options_may_stand_between_words(texts: list[str], place: int) -> None:
     words = [*texts[:place], "--filter", "--x" if not texts else texts[0], *texts[place:]]
     arguments = arguments_of(COMMANDS["search"], words)
-    assert [arguments["index"], *arguments.get("query", [])] == texts
+    assert [*arguments["index"], *arguments.get("query", [])] == texts
     assert arguments["filter"] == texts[0]
 
 

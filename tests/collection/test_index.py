@@ -69,7 +69,7 @@ def assert_whole(collection: Collection, documents: Sequence[Document]) -> None:
     texts = [document.full for document in documents]
     queries = collection.models.queries().encode(QUERIES)
     sparse = ExactIndex(encode(collection.models.loaded, texts, dtype="float32"), ids)
-    same(collection.search(QUERIES, 40, vectors=queries), sparse.search(queries, 40), 1e-4)
+    same(collection.search(QUERIES, 40, vectors=queries, weights="sparse"), sparse.search(queries, 40), 1e-4)
     same(collection.search(QUERIES, 40, weights="bm25=1"), BM25Index(texts, ids).search(QUERIES, 40))
 
 
@@ -281,7 +281,7 @@ def test_a_list_is_indexed_in_memory(toy_model: SparseEncoder, documents: list[D
     assert [document.full for document in index.documents(ids) if document is not None] == full
     queries = index.models.queries().encode(QUERIES)
     expected = ExactIndex(encode(toy_model, full, dtype="float32"), ids).search(queries, 40)
-    same(index.search(QUERIES, 40, vectors=queries), expected, 1e-4)
+    same(index.search(QUERIES, 40, vectors=queries, weights="sparse"), expected, 1e-4)
     assert vo.search(index, QUERIES, 3, explain=True)[0].hits[0].explanation is not None
     assert index.built is not None
     assert index.built.texts == len(full)

@@ -118,7 +118,7 @@ def test_documents_rank_by_their_best_passages(make: Make, documents: list[Docum
 def test_a_hit_shows_and_explains_its_best_passage(make: Make, documents: list[Document]) -> None:
     collection = make(documents)
     cut = TextEncoder(collection.models.loaded, "document", dtype="float32", max_length=LENGTH)
-    for answer in search(collection, QUERIES, 6, explain=True):
+    for answer in search(collection, QUERIES, 6, explain=True, weights="sparse"):
         [query] = encode(collection.models.loaded, [answer.query.text], role="query", dtype="float32").toarray()
         assert len({hit.document.id for hit in answer.hits}) == 6
         for hit in answer.hits:
@@ -271,7 +271,7 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
     judged = [Qrel(one.id, f"d{3 * row + more}", 1 + more) for row, one in enumerate(queries) for more in (0, 1)]
     dataset = Dataset("toy", documents, queries, judged)
     compared = evaluate(collection, dataset, ["nDCG@10", "R@5"], device="cpu")
-    fused = {"sparse": None, "bm25": "bm25=1", "dense": "dense=1", "sparse=1,bm25=1": "sparse=1,bm25=1"}
+    fused = {"search (sparse=1,bm25=1,dense=1)": None, "sparse": "sparse", "bm25": "bm25", "dense": "dense"}
     for system, weights in fused.items():
         hits = [collection.search([query.text], N, weights=weights).hits(0) for query in queries]
         run = {  # ranks as scores: the reference orders equal scores in its own way

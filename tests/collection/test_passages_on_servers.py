@@ -123,7 +123,9 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
     make(weighed, list(there.values()))
     with open_index(place) as server, open_index(weighed) as local:
         for query in QUERIES:
-            hits, wanted = (dict(one.search([query], N, query_idf=1.0).hits(0)) for one in (server, local))
+            hits, wanted = (
+                dict(one.search([query], N, query_idf=1.0, weights="sparse").hits(0)) for one in (server, local)
+            )
             assert hits == pytest.approx(wanted, rel=2 * precision(place))
 
 

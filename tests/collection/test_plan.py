@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from vocable.collection.plan import SPARE_HITS, Depths, EncodedQueries, SearchPlan
+from vocable.data import Document
+from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.ranking import Ranking, best
@@ -33,14 +35,14 @@ def test_depths_of_one_space_and_of_few_documents() -> None:
 
 
 def test_spare_candidates_do_not_change_what_is_fused() -> None:
-    assert Depths.of(10, {}, 1, spare=True) == Depths(10, 0, depth=100, first=100, kept=SPARE_HITS)
-    assert Depths.of(200, {}, 2, spare=True) == Depths(200, 0, depth=200, first=400, kept=400)
-    assert Depths.of(10, {}, 1, spare=True, most=40) == Depths(10, 0, depth=40, first=40, kept=40)
-    assert Depths.of(60, {}, 1, spare=True, most=40) == Depths(60, 0, depth=60, first=60, kept=60)
+    assert Depths.of(10, {}, 1, spare=2) == Depths(10, 0, depth=100, first=100, kept=SPARE_HITS)
+    assert Depths.of(200, {}, 2, spare=2) == Depths(200, 0, depth=200, first=400, kept=400)
+    assert Depths.of(10, {}, 1, spare=2, most=40) == Depths(10, 0, depth=40, first=40, kept=40)
+    assert Depths.of(60, {}, 1, spare=2, most=40) == Depths(60, 0, depth=60, first=60, kept=60)
 
 
 def test_sorted_pages_are_of_the_same_hits() -> None:
-    first, later = (Depths.of(10, {"sort": "year", "offset": offset}, 2, spare=True) for offset in (0, 300))
+    first, later = (Depths.of(10, {"sort": "year", "offset": offset}, 2, spare=2) for offset in (0, 300))
     assert (first.kept, first.first, first.depth) == (later.kept, later.first, later.depth) == (100, 100, 100)
     assert Depths.of(10, {"sort": "-year", "sort_hits": 300}, 2).kept == 300
 
@@ -115,13 +117,13 @@ def test_a_plan_is_carried_out_as_by_brute_force(
     if like is None:
         searched = {space: ranking.first(plan.depths.depth) for space, ranking in searched.items()}
 
-    def fields_of(ids: Sequence[str]) -> list[Mapping[str, object]]:
-        return [{"year": years[name]} for name in ids]
+    def documents_of(ids: Sequence[str]) -> list[Document]:
+        return [Document(name, "", "", {"year": years[name]}) for name in ids]
 
     def never(ranking: Ranking) -> Ranking:
         raise AssertionError("the plan does not rerank")
 
-    found = plan.carry_out(searched, never, fields_of)
+    found = plan.carry_out(searched, never, documents_of)
     expected = fused_by_hand(scores, weights, fusion, plan.depths.depth, like)
     for query in range(Q):
         hits = found.hits(query)
@@ -138,8 +140,13 @@ def test_a_plan_is_carried_out_as_by_brute_force(
 
 
 def test_each_space_is_searched_once_for_equal_conditions() -> None:
-    encodings, searches = [], list[tuple[Space, int]]()
-    queries = EncodedQueries(["a"] * Q, lambda: encodings.append(1))  # type: ignore[arg-type, func-returns-value]
+    encodings, searches = list[int](), list[tuple[Space, int]]()
+
+    def encode() -> EncodedTexts:
+        encodings.append(1)
+        return EncodedTexts(csr_array((Q, 1), dtype=np.float32))
+
+    queries = EncodedQueries(["a"] * Q, encode)
     scores = np.random.default_rng(0).permuted(np.tile(np.arange(1.0, N + 1), (Q, 1)), axis=1)
 
     def carried_out(k: int, weights: Mapping[Space, float], options: SearchOptions) -> Ranking:
@@ -150,7 +157,10 @@ def test_each_space_is_searched_once_for_equal_conditions() -> None:
             searches.append((space, plan.depths.depth))
             return ranking_of(scores, plan.depths.depth)
 
-        return plan.carry_out(plan.rankings(queries, search), lambda ranking: ranking, lambda ids: [{} for _ in ids])
+        def documents_of(ids: Sequence[str]) -> list[Document]:
+            return [Document(name, "another text") for name in ids]
+
+        return plan.carry_out(plan.rankings(queries, search, documents_of), lambda ranking: ranking, documents_of)
 
     equal: dict[Space, float] = {"sparse": 1.0, "bm25": 1.0}
     whole = carried_out(10, equal, {})

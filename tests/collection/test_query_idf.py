@@ -66,7 +66,7 @@ def test_a_search_weighs_queries(name: str, with_idf: Model, toy_texts: list[str
     model = load(str(made))
     index(str(made), corpus(tmp_path / "corpus.jsonl", texts), tmp_path / "index")
     with_idfs, documents = expected(model, texts), TextEncoder(model, "document").encode(texts)
-    answers = search(str(tmp_path / "index"), QUERIES, k=50, explain=True)
+    answers = search(str(tmp_path / "index"), QUERIES, k=50, explain=True, weights="sparse")
     np.testing.assert_allclose(answers.vectors.toarray(), with_idfs, rtol=1e-4, atol=1e-6)
     scores = with_idfs @ documents.toarray().T
     for row, answer in enumerate(answers):
@@ -106,7 +106,7 @@ def test_scores_are_the_same_in_every_engine(
     assert count == len(final)
     scores = (weights @ documents.T).toarray()
     allowed = {"float32": 0.0, "float16": 2.0**-11, "9 bits": 2.0**-8}[opened.store.about.precision] + 1e-4
-    found = opened.search(QUERIES, len(final))
+    found = opened.search(QUERIES, len(final), weights="sparse")
     for query in range(len(QUERIES)):
         hits = dict(found.hits(query))
         truth = {name: score for name, score in zip(final, scores[query].tolist(), strict=True) if score > 0}

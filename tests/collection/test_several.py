@@ -86,6 +86,8 @@ def test_other_answers_are_those_of_one_index(indexes: Parts, documents: list[Do
     liked = documents[25].id
     assert contents(opened, None, like=liked) == contents(whole, None, like=liked)
     assert contents(opened, QUERIES, rerank=cross) == contents(whole, QUERIES, rerank=cross)
+    required = ['"old fox" reads', "reads -fox"]
+    assert contents(opened, required) == contents(whole, required)
     [answer], [expected] = (search(one, [QUERIES[0]], 5, explain=True, facets="lang") for one in (opened, whole))
     assert answer.facets == expected.facets
     assert [hit.explanation for hit in answer.hits] == [hit.explanation for hit in expected.hits]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan
-from vocable.collection.verbatim import READ_HITS, VERBATIM, verbatim
+from vocable.collection.verbatim import READ_HITS, VERBATIM_MATCH, verbatim
 from vocable.data import Document
 from vocable.indexes.fusion import fused
 from vocable.indexes.ranking import Ranking, ranking_of
@@ -87,7 +87,7 @@ def test_a_match_comes_first_and_the_others_stay(
     assert found.parts is not None
     sums = {name: sum(dict(part.hits(0)).get(name, 0) for part in found.parts.values()) for name in names}
     assert dict(found.hits(0)) == pytest.approx(sums, rel=1e-5)
-    assert len(found.parts[VERBATIM].hits(0)) == (place < 6)
+    assert len(found.parts[VERBATIM_MATCH].hits(0)) == (place < 6)
 
 
 def test_words_alone_and_other_kinds_have_no_match() -> None:

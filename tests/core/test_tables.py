@@ -41,7 +41,7 @@ def test_an_address_stands_first_and_whole(monkeypatch: pytest.MonkeyPatch, colu
 
 def test_a_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
-    text = str(Answer(Query("1", "question"), (HIT,)))
+    text = Answer(Query("1", "question"), (HIT,)).printed(full=True)
     assert "…" not in text
     assert f"{ID} a title of its own\n" in text
     assert " ".join(TEXT.split()) in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,6 @@ def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, datas
     assert toy.parameters == sum(weights.numel() for weights in toy_model.parameters()) < free.parameters
     assert (toy.terms, toy.query_length, toy.document_length, toy.licence) == (len(vo.terms(toy_model)), 16, 16, None)
     assert found.answers == 200
-    assert found.options == {"dtype": "float32", "max_length": 16}
 
 
 @pytest.mark.usefixtures("few_answers")
@@ -86,22 +84,15 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
     assert not output.exists()
     with monkeypatch.context() as patched:
         patched.setattr("vocable.evaluation.encoded.encode_stream", _only_read)
-        first = measured(model, dataset, output=output, max_p95="1000s")
-    assert sorted(path.name for path in output.iterdir()) == [
-        "frontier.png", "frontier.svg", "results.json", "settings.json", "terms.png", "terms.svg", "vectors",
-    ]  # fmt: skip
-    drawn = (output / "frontier.svg").read_text(encoding="utf-8")
+        first = measured(model, dataset, output=output, max_p95=1e6)
+    names = ["frontier.svg", "results.json", "settings.json", "vectors"]
+    assert sorted(path.name for path in output.iterdir()) == names
     monkeypatch.setattr(module, "encode_dataset", killed)
     again = measured(model, dataset, output=output, max_p95=1e6)
-    assert again.points == first.points
-    assert (output / "frontier.svg").read_text(encoding="utf-8") == drawn
+    assert (again.points, again.recommended()) == (first.points, first.recommended())
     tight = measured(model, dataset, output=output, max_bytes_per_document=1)
     assert tight.recommended() is None
-    assert json.loads((output / "results.json").read_bytes())["budget"] == {
-        "bytes_per_document": 1.0,
-        "answer_p95_ms": None,
-    }
-    assert (output / "frontier.svg").read_text(encoding="utf-8") != drawn
+    assert tight.points == first.points
     with pytest.raises(ArgumentError, match=r"\(grid\)"):
         measured(model, dataset, output=output, grid=["document_max_terms=3"])
 

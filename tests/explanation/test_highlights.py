@@ -9,7 +9,16 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vocable.explanation.highlights import EXCERPT, MARKED_CHARACTERS, Mark, excerpt, parts, snippet, word_marks
+from vocable.explanation.highlights import (
+    EXCERPT,
+    MARKED_CHARACTERS,
+    Mark,
+    QueryWords,
+    excerpt,
+    parts,
+    snippet,
+    word_marks,
+)
 from vocable.language.languages import ENGLISH_STOP_WORDS, language_of, stop_words
 from vocable.language.words import stemmed, word_spans, words
 
@@ -27,23 +36,36 @@ def test_spans_are_the_words(text: str) -> None:
 
 @given(TEXTS)
 def test_marked_words_have_a_stem_of_the_query(text: str) -> None:
-    [wanted] = stemmed(["The fox reads naïve हिन्दी"])
-    marked = [text[mark.start : mark.end] for mark in word_marks(text, wanted)]
+    words_of = QueryWords("The fox reads naïve हिन्दी", "english").words_of(text)
+    marked = [text[mark.start : mark.end] for mark in word_marks(text, words_of)]
     assert marked == [word for word in text.split() if word in ("fox", "foxes", "Reads", "naïve", "हिन्दी")]
-    assert word_marks(text, ()) == []
+    assert word_marks(text, {}) == []
+
+
+@given(TEXTS, st.sampled_from(["english", "german", "english+code", "none"]))
+def test_words_of_a_query_are_in_a_text_that_has_their_stems(text: str, language: str) -> None:
+    query = "The fox reads naïve 東京都 foxes night getFox fox"
+    typed = [*dict.fromkeys(query[start:end] for start, end in word_spans(query))]
+    there = {*stemmed([text], language)[0]}
+    words = QueryWords(query, language)
+    assert words.typed_in(text) == tuple(
+        word for word, stems in zip(typed, stemmed(typed, language), strict=True) if there & {*stems}
+    )
+    for mark in word_marks(text, words.words_of(text)):
+        assert mark.term in there
 
 
 def test_pairs_of_characters_are_one_mark() -> None:
-    [wanted] = stemmed(["東京都"])
-    assert word_marks("私は東京都に", wanted) == [Mark(2, 5, "東京")]
-    assert word_marks("x" * MARKED_CHARACTERS + " fox", ["fox"]) == []
+    words = QueryWords("東京都", "english")
+    assert word_marks("私は東京都に", words.words_of("私は東京都に")) == [Mark(2, 5, "東京")]
+    assert word_marks("x" * MARKED_CHARACTERS + " fox", {"fox": {"fox"}}) == []
 
 
 @example("nothing " * 30 + "fox reads", 20)
 @example("東京" * 300, 50)
 @given(TEXTS, st.integers(10, 200))
 def test_an_excerpt_has_the_most_terms_of_any(text: str, length: int) -> None:
-    marks = word_marks(text, stemmed(["fox reads naïve 東京都"])[0])
+    marks = word_marks(text, QueryWords("fox reads naïve 東京都", "english").words_of(text))
     start, end = excerpt(text, marks, length=length)
     assert end - start <= length
     if len(text) <= length:
@@ -78,7 +100,7 @@ def test_an_excerpt_is_cut_near_the_limit_at_whole_graphemes(text: str, shown: i
 
 def test_heavier_terms_win() -> None:
     text = "fox owl " + "nothing " * 60 + "night"
-    marks = word_marks(text, ["fox", "owl", "night"])
+    marks = word_marks(text, {word: {word} for word in ("fox", "owl", "night")})
     for weights, there in (({"fox": 1.0, "owl": 1.0, "night": 3.0}, "night"), (None, "fox owl")):
         start, end = excerpt(text, marks, weights)
         assert there in text[start:end]
@@ -86,7 +108,7 @@ def test_heavier_terms_win() -> None:
 
 @given(TEXTS, TEXTS)
 def test_parts_are_the_text_and_a_snippet_its_part(before: str, text: str) -> None:
-    marks = word_marks(text, ["fox", "read"])
+    marks = word_marks(text, {"fox": {"fox"}, "reads": {"read"}})
     shown = excerpt(text, marks)
     found = parts(text, marks, shown)
     assert "".join(one.text for one in found) == text

@@ -216,11 +216,11 @@ def test_dense_vectors_are_left_out_of_a_search_whose_queries_have_none(
     queries = [Query("q", "the fox"), Query("r", "a dog")]
     dataset = Dataset("toy", documents, queries, [Qrel(one.id, documents[0].id, 1) for one in queries])
     names = {one.name for one in evaluate_index(looked_up, dataset, ["nDCG@10"], hybrid=True)}
-    assert names == {"sparse", "bm25", "sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"}
+    assert names == {"search (sparse=1,bm25=1)", "sparse", "bm25", "sparse,bm25 by reciprocal rank"}
     for weights in ("dense=1", "sparse=1,dense=1"):
         with pytest.raises(VectorsError):
             search(looked_up, ["the fox"], weights=weights)
         with pytest.raises(VectorsError):
-            evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
+            evaluate_index(looked_up, dataset, ["nDCG@10"], options={"weights": weights})
     like = looked_up.search([documents[0].id], 5, like=documents[0].id)
     assert set(like.parts or ()) == {"sparse", "dense"}

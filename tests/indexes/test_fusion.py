@@ -119,7 +119,7 @@ def test_rankings_and_weights_that_do_not_fit_are_refused() -> None:
     "text",
     [
         "words=1",
-        "sparse",
+        "words",
         "sparse=1,sparse=2",
         "sparse=-1",
         "sparse=nan",

@@ -236,3 +236,41 @@ def test_copies_facets_and_unknown_words_of_a_page(tmp_path: Path, run_node: Nod
         {"words": [], "guesses": False},
         {"words": ["XQZZK"], "guesses": True},
     ]
+
+
+def test_sections_of_a_page_are_one_hit_of_the_published_search(tmp_path: Path, run_node: Node) -> None:
+    texts = ["fox fox fox", "fox fox owl", "A fox sleeps in a den.", "A fox and an owl in a den.", "fox fox fox fox"]
+    texts += ["The fox of a tale.", "A night without owls.", " The fox of\na  tale."]
+    files = ["a.md", "a.md", "b.md", "a.md", "a.md", "c.md", "b.md", "d.md"]
+    documents = [
+        Document(f"{file}#{row}", text, f"Part {row}", {"file": file, "url": f"https://example.org/{file}#{row}"})
+        for row, (file, text) in enumerate(zip(files, texts, strict=True))
+    ]
+    documents[7] = documents[7]._replace(title="Part 5")  # a copy of row 5, on another page
+    index("vocable-mini-doc", write_corpus(documents, tmp_path / "corpus.jsonl"), tmp_path / "index").close()
+    publish(tmp_path / "index", tmp_path / "site")
+    script = """
+    const { Collection } = await page("collection.js");
+    const collection = await Collection.open(new URL(given)), found = {};
+    for (const k of [1, 2, 10]) {
+      const hits = await collection.search("fox owl", { k, merged: true });
+      found[k] = hits.map(({ id, sections, copies }) =>
+        [[id, ...sections.map((one) => one.id)], copies.map((one) => one.id)]);
+      found.section = hits[0].sections[0];
+    }
+    found.flat = (await collection.search("fox owl", { k: 100 })).map(({ id }) => id);
+    return found;
+    """
+    found = run_node(script, f"file://{tmp_path / 'site'}/", model="WordPiece")
+    copied = ["c.md#5", "d.md#7"]
+    ranked = [name for name in found["flat"] if name != max(copied, key=found["flat"].index)]  # the worse copy
+    for k in (1, 2, 10):
+        pages: dict[str, list[str]] = {}
+        for name in ranked:
+            if name[0] not in pages and len(pages) == k:
+                break
+            pages.setdefault(name[0], []).append(name)
+        assert [ids for ids, _ in found[str(k)]] == [ids[:4] for ids in pages.values()]
+    named = [(ids[0], *copies) for ids, copies in found["10"] if copies]
+    assert named == [tuple(sorted(copied, key=found["flat"].index))]
+    assert {"id", "title", "url"} <= found["section"].keys()

@@ -56,6 +56,8 @@ def test_a_search_is_that_of_the_index(
         ours, theirs = published.search(QUERIES, 40), collection.search(QUERIES, 40)
     for row in range(len(QUERIES)):
         found, expected = dict(ours.hits(row)), dict(theirs.hits(row))
+        if theirs.parts is not None and "verbatim" in theirs.parts:  # a site puts no verbatim match first
+            expected |= {name: expected[name] - part for name, part in theirs.parts["verbatim"].hits(row)}
         common = found.keys() & expected.keys()
         assert len(common) >= 0.9 * len(expected)
         for name in common:

@@ -122,7 +122,7 @@ class Living:
         query, service = QUERIES[0], self.client.app.app.state.service
         found.append(asyncio.run(call(service, "search", {"query": query})))
         view = self.ask("/view", query=query, show=["sparse", *["hybrid"] * (len(self.collection.spaces) > 1)])
-        view[1].pop("costs", None)  # which have times
+        view[1].pop("milliseconds", None)
         found += [view, self.ask("/explain", query=query)]
         found.append(self.ask("/explain", query=query, id=next(iter(self.documents), "none")))
         return [comparable(answer) for answer in found]

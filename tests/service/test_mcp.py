@@ -105,7 +105,7 @@ async def use(client: Any, process: Process | None) -> None:
         assert "'index' (40 documents; fields: lang, n)" in tool.description
         assert tool.annotations.read_only_hint
         assert all(len(one["description"].split()) > 3 for one in tool.input_schema["properties"].values())
-    assert list(tools["search"].input_schema["properties"])[:3] == ["query", "k", "offset"]
+    assert list(tools["search"].input_schema["properties"])[:4] == ["query", "plain", "k", "offset"]
     asked = {"query": QUERY, "k": 4, "offset": 1, "filter": "lang=de"}
     hits = value(await client.call_tool("search", asked))["hits"]
     first = hits[0]["id"]

@@ -173,7 +173,7 @@ def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp
         open_index(made, device="cpu") as collection,
         index(place, corpus, tmp_path / "other", bm25=True, **options) as other,
     ):
-        found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
+        found, expected = (one.search(["the fox"], 5) for one in (collection, other))
         assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
     with index(tmp_path / "vectors", corpus, tmp_path / "third", no_dense=True) as third:
         assert third.spaces == ("sparse", "bm25")
@@ -218,7 +218,7 @@ def test_a_selection_has_what_each_part_adds_to_whole_vectors(
     expected = evaluate(models, dataset, ["nDCG@10"], bm25=True, time_queries=0, **how)
     assert isinstance(expected, ComparedEvaluations)
     kept: dict[str, Any] = {"grid": ["document_max_terms=0,4"], "output": tmp_path / "chosen"}
-    found = select(models, dataset, ["nDCG@10"], max_p95="1000s", **kept, **how)
+    found = select(models, dataset, ["nDCG@10"], max_p95=1e6, **kept, **how)
     of_evaluate = {one.name: one for one in expected.evaluations if one.name not in models}
     assert [one.system for one in found.fusions] == list(of_evaluate)
     for point in found.fusions:
@@ -235,7 +235,7 @@ def test_a_selection_has_what_each_part_adds_to_whole_vectors(
     assert [row["system"] for row in told["fusions"]] == list(of_evaluate)
     low, high = told["fusions"][0]["intervals"]["nDCG@10"]
     assert low <= of_evaluate["both: dense"].values["nDCG@10"] <= high
-    again = select(models, dataset, ["nDCG@10"], max_p95="2000s", **kept, **how)
+    again = select(models, dataset, ["nDCG@10"], max_p95=2e6, **kept, **how)
     assert again.fusions == found.fusions
     with pytest.raises(ArgumentError, match=r"other settings \(hybrid\)"):
         select(models, dataset, ["nDCG@10"], **kept, **(how | {"hybrid": False}))

@@ -77,8 +77,8 @@ def test_an_index_of_token_weights_is_searched_by_both_sides(m3: Path, tmp_path:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(TEXTS[:3])))
     index(m3, corpus, tmp_path / "index")
-    for hybrid in (False, True):
-        found = search(tmp_path / "index", TEXTS[:3], 1, hybrid=hybrid)
+    for weights in (None, "sparse"):
+        found = search(tmp_path / "index", TEXTS[:3], 1, weights=weights)
         assert [answer.hits[0].document.id for answer in found] == ["0", "1", "2"]
 
 

@@ -139,7 +139,7 @@ def test_distinct_documents_have_different_words(texts: list[str]) -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 distinct"), (1, "1 distinct document:"), (299, "299 distinct")])
 def test_few_documents_are_refused(count: int, said: str) -> None:
-    with pytest.raises(DataError, match=f"{said}.*300.*--queries and --judgments.*--generator"):
+    with pytest.raises(DataError, match=f"{said}.*300.*queries and judgments.*generator"):
         check_count([Document(f"{i}", "text") for i in range(count)], {})
     check_count([Document(f"{i}", "text") for i in range(300)], {})
 
@@ -157,7 +157,7 @@ def test_judged_queries_decide_where_documents_are_few_or_short(judged: int, tmp
             lambda: check_count(documents, sources),
             lambda: make_exam(documents, rarity_of(documents), 0, asked.judged, asked.judgments),
         ):
-            with pytest.raises(DataError, match=f"{ENOUGH_ASKED} judged queries.*--queries and --judgments"):
+            with pytest.raises(DataError, match=f"{ENOUGH_ASKED} judged queries.*queries and judgments"):
                 call()
         return
     check_count(documents, sources)

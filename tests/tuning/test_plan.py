@@ -202,7 +202,7 @@ def test_the_plan_says_which_gain_its_exam_can_show(documents: int, questions: f
 
 def test_too_few_questions_name_what_helps() -> None:
     check_questions(reading(300, questions=0.32))
-    with pytest.raises(DataError, match=r"95 questions.*96.*--queries.*--generator"):
+    with pytest.raises(DataError, match=r"95 questions.*96.*queries of people or a generator"):
         check_questions(reading(310, repeated=10, questions=0.319))
 
 

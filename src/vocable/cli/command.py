@@ -63,7 +63,8 @@ class Command:
         traits: some of these words. "named": the model must be the name of a model. "loads": the command also loads
             it, and has the options of `vocable.load`. "writes": the command needs an output. "reads": the command reads
             sources itself, and takes --skip-bad. "resumes": an interrupted command resumes when repeated. "markdown":
-            the command takes --markdown. "no-json": the command does not take --json.
+            the command takes --markdown. "formats": it takes --json as `as_json`, too. "no-json": the command does not
+            take --json.
         options: type hints and help of options that the verb does not have, or has otherwise.
         without: arguments of the verb that are no options.
     """
@@ -118,7 +119,7 @@ def execute(command: Command, values: dict[str, Any]) -> None:
     output = values.get("output")
     previous_state = _state(output)
     try:
-        given = _checked(command, values)
+        given = _checked(command, values) | ({"as_json": as_json} if command.has("formats") else {})
         tolerated = given.pop("skip_bad", 0) if command.has("reads") else 0
         with _reading(tolerated) if tolerated else nullcontext():
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))

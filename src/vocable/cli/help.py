@@ -42,8 +42,6 @@ METAVARS = {
     "TOKEN": "neighbours",
     "KEY=VALUE": "overrides",
     "KEY=V1,V2,...": "sweep",
-    "TIME": "max_p95",
-    "BYTES": "max_bytes_per_document",
 }
 METAVAR_OF_NAME = {name: metavar for metavar, names in METAVARS.items() for name in names.split()}
 USAGE = """\

@@ -52,13 +52,14 @@ def _delete(index: str, ids: list[str]) -> Outcome:
 
 
 class _Shown(NamedTuple):
-    """An answer, with its query as a heading if there are several queries."""
+    """An answer, with its query as a heading if there are several queries, and with whole texts if it is `full`."""
 
     heading: str
     answer: Any
+    full: bool
 
     def __str__(self) -> str:
-        return f"{self.heading}{self.answer}"
+        return f"{self.heading}{self.answer.printed(self.full)}"
 
     def to_json(self) -> object:
         return self.answer.to_json()
@@ -85,8 +86,11 @@ def _search(
     wacky: Path | None = None,
     wacky_share: float | None = None,
     run: Path | None = None,
+    full: bool = False,
+    as_json: bool = False,
     **options: Any,
 ) -> Outcome:
+    options["sections"] = as_json or run is not None or options.get("sections", False)
     like = options.get("like")
     index, query = _indexes(index, query, bool(queries or like))
     if like and (queries or query):
@@ -106,7 +110,8 @@ def _search(
         from vocable.service.client import search_service
 
         local: dict[str, Any] = {"wacky": wacky, "wacky_share": wacky_share, "run": run}
-        return Outcome(_shown(search_service(index[0], records, explain=explain, **options, **local), several))
+        answers_of_service = search_service(index[0], records, explain=explain, **options, **local)
+        return Outcome(_shown(answers_of_service, several, full))
     from vocable.collection.records import Answer
 
     if run is not None:
@@ -127,7 +132,7 @@ def _search(
             else:  # a blank line of stdin is alone in its batch
                 yield Answer(batch[0], ())
 
-    return Outcome(_shown(answers(), several))
+    return Outcome(_shown(answers(), several, full))
 
 
 def _indexes(index: list[str], words: Sequence[str], asked: bool) -> tuple[list[str], Sequence[str]]:
@@ -171,14 +176,14 @@ def _queries(texts: Sequence[str], source: str | None, like: str | None) -> Iter
     return (Query(str(number), text) for number, text in enumerate(texts, start=1))
 
 
-def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown | str]:
+def _shown(answers: Iterator[Any], several: bool, full: bool) -> Iterator[_Shown | str]:
     """Yield the answers, and a line that says which kinds of vectors ranked their hits."""
     from vocable.collection.records import ranked_by
 
     weights = None
     for number, answer in enumerate(answers):
         heading = f"{shortened(answer.query.text, line_width())}\n" if several else ""
-        yield _Shown(("\n" if number else "") + heading, answer)
+        yield _Shown(("\n" if number else "") + heading, answer, full)
         weights = answer.weights or weights
     if weights:
         yield f"\n{ranked_by(weights)}"
@@ -262,7 +267,7 @@ SEARCH_COMMANDS = (
         "index... query...",
         'python-docs "copy a file" --explain',
         _search,
-        "reads",
+        "reads formats",
         options={
             "index": (
                 Sequence[str],
@@ -271,6 +276,7 @@ SEARCH_COMMANDS = (
             ),
             "query": (Sequence[str], "Queries, in quotes if of several words; - reads lines from stdin."),
             "queries": (str, "Read queries from this source."),
+            "full": (bool, "Print whole texts in place of their best parts."),
             **WACKY,
         },
     ),

@@ -14,13 +14,14 @@ from typing import Any, Unpack, cast
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection, open_index
-from vocable.collection.copies import merged
+from vocable.collection.copies import MergedHit, merged
 from vocable.collection.facets import facet
+from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
 from vocable.collection.passages import passage
 from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
-from vocable.collection.verbatim import VERBATIM
+from vocable.collection.verbatim import VERBATIM_MATCH
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
@@ -28,10 +29,9 @@ from vocable.encoding.terms import term_places
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Explanation, explain_vectors, text_terms
-from vocable.explanation.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
+from vocable.explanation.highlights import MARKED_CHARACTERS, QueryWords, Snippet, snippet, word_marks
 from vocable.indexes.fusion import ScoreParts
 from vocable.indexes.ranking import Ranking
-from vocable.language.words import stemmed, word_spans
 from vocable.options import Count, checked
 
 
@@ -39,8 +39,9 @@ from vocable.options import Count, checked
 class Answers(Sequence[Answer]):
     """The answers to q `queries` by a `plan`, from the candidates of hits and the `encoded` queries.
 
-    The first look at an answer reads its documents, merges copies and, if `explained`, explains their scores, all of
-    the commit that was searched. In a search `like` a document, the query has the document's id.
+    The first look at an answer reads its documents, merges copies, puts the hits of one page together and, if
+    `explained`, explains their scores, all of the commit that was searched. In a search `like` a document, the query
+    has the document's id.
     """
 
     collection: Collection
@@ -80,47 +81,58 @@ class Answers(Sequence[Answer]):
         query, plan, like = self.queries[number], self.plan, self.plan.like is not None
         k, offset = plan.depths.k, plan.depths.offset
         ranked, documents_of = self.candidates.hits(number), self.collection.documents
-        best = merged(ranked, SPARE_HITS if plan.facets else offset + k, documents_of)
-        shown = best[offset : offset + k]
-        units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
-        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
-        text = self.encoded.texts[number]
-        words = frozenset[str]() if like else frozenset(stemmed([text])[0])
-        all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], text)
-        hits, firsts = [], self._first_scores(number)
-        for place, (hit, unit, why, parts) in enumerate(zip(shown, units, explanations, all_parts, strict=True)):
-            document = hit.document
-            part = None if unit is document else passage(unit)
-            cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
-            rank, first = offset + place + 1, firsts.get(document.id)
-            hits.append(
-                Hit(
-                    rank=rank,
-                    score=hit.score,
-                    document=document,
-                    explanation=why,
-                    passage=part,
-                    snippet=cut,
-                    first_score=first,
-                    parts=parts,
-                    copies=tuple(hit.copies),
-                )
-            )
-        facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
+        needed = max(offset + k, SPARE_HITS if plan.facets else 0)
+        best = merged(ranked, len(ranked) if plan.by_page else needed, documents_of)
+        listed = best[offset : offset + k]
+        pages = grouped(best, lambda hit: page_of(hit.document), offset + k)[offset:] if plan.by_page else []
+        whole = {hit.document.id: hit for hit in [*listed, *(page[0] for page in pages)]}
+        shown = self._shown(number, [*whole.values()])
+        hits = tuple(shown[hit.document.id]._replace(rank=rank) for rank, hit in enumerate(listed, start=offset + 1))
+        entries = tuple(
+            shown[first.document.id]._replace(rank=rank, sections=_sections(further))
+            for rank, (first, *further) in enumerate(pages, start=offset + 1)
+        )
+        facets = tuple(facet([hit.document for hit in best[:SPARE_HITS]], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
-        guessing = "sparse" in plan.weights and bool(hits)
+        guessing, text = "sparse" in plan.weights and bool(hits), self.encoded.texts[number]
         notes = [] if like else [unknown_note(self.collection, text, guessing=guessing)]
         notes += [str(self.encoded.conditions[number])] if number in self.encoded.conditions else []
         note = "; ".join(filter(None, notes)) or None
         return Answer(
             query=query,
-            hits=tuple(hits),
+            hits=hits,
             suggestion=better,
             missing=self.candidates.missing,
             note=note,
             facets=facets,
             weights=dict(plan.weights),
+            pages=entries,
         )
+
+    def _shown(self, number: int, merged_hits: Sequence[MergedHit]) -> dict[str, Hit]:
+        """Return hits with all that is shown of them, by id; a list gives them their ranks."""
+        documents = [hit.document for hit in merged_hits]
+        units = self.collection.units.shown(documents, lambda: self.vectors[[number]])
+        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
+        text = "" if self.plan.like is not None else self.encoded.texts[number]
+        words = QueryWords(text, self.collection.settings.language)
+        all_parts = score_parts(self.candidates, number, documents, words)
+        hits, firsts = dict[str, Hit](), self._first_scores(number)
+        for row, (hit, unit, why, parts) in enumerate(zip(merged_hits, units, explanations, all_parts, strict=True)):
+            document = hit.document
+            part = None if unit is document else passage(unit)
+            hits[document.id] = Hit(
+                rank=row + 1,
+                score=hit.score,
+                document=document,
+                explanation=why,
+                passage=part,
+                snippet=self._snippet(document, unit.text, words, why, 0 if part is None else part.start),
+                first_score=firsts.get(document.id),
+                parts=parts,
+                copies=tuple(hit.copies),
+            )
+        return hits
 
     def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
         """Return the explanations of a query's scores of documents or passages."""
@@ -132,12 +144,16 @@ class Answers(Sequence[Answer]):
             for row, unit_terms in enumerate(terms)
         ]
 
-    def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
+    def _snippet(
+        self, document: Document, text: str, words: QueryWords, why: Explanation | None, start: int
+    ) -> Snippet:
         """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""
+        both = text, document.title
         if why is None:
-            return snippet(text, word_marks(text, words), before=start, title_marks=word_marks(title, words))
+            marks, title_marks = (word_marks(shown, words.words_of(document.full)) for shown in both)
+            return snippet(text, marks, before=start, title_marks=title_marks)
         model = self.collection.models.loaded
-        marks, title_marks = (why.marks(term_places(model, shown[:MARKED_CHARACTERS])) for shown in (text, title))
+        marks, title_marks = (why.marks(term_places(model, shown[:MARKED_CHARACTERS])) for shown in both)
         return snippet(text, marks, why.shares, before=start, title_marks=title_marks)
 
     def _first_scores(self, number: int) -> dict[str, float]:
@@ -171,31 +187,27 @@ class Answers(Sequence[Answer]):
         return [answer.to_json() for answer in self]
 
 
+def _sections(hits: Sequence[MergedHit]) -> tuple[FurtherSection, ...]:
+    return tuple(FurtherSection.of(hit.document, hit.score) for hit in hits[:FURTHER])
+
+
 def score_parts(
-    collection: Collection, ranking: Ranking, number: int, documents: Sequence[Document], query: str
+    ranking: Ranking, number: int, documents: Sequence[Document], words: QueryWords
 ) -> list[ScoreParts | None]:
     """Return the parts of the scores of hits of query `number`; None without parts."""
     if ranking.parts is None:
         return [None] * len(documents)
     scores = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}
-    kinds = [
-        {
-            kind: of_kind.get(document.id, 0.0)
-            for kind, of_kind in scores.items()
-            if kind != VERBATIM or document.id in of_kind
-        }
-        for document in documents
-    ]
-    if "bm25" not in scores:
-        return [ScoreParts(parts) for parts in kinds]
-    language = collection.settings.language
-    typed = [query[start:end] for start, end in word_spans(query)]
-    pairs = [*zip(typed, stemmed(typed, language), strict=True)]
     return [
-        ScoreParts(parts, tuple(dict.fromkeys(word for word, stems in pairs if not stems_there.isdisjoint(stems))))
-        for parts, stems_there in zip(
-            kinds, map(set, stemmed([document.full for document in documents], language)), strict=True
+        ScoreParts(
+            {
+                kind: of_kind.get(document.id, 0.0)
+                for kind, of_kind in scores.items()
+                if kind != VERBATIM_MATCH or document.id in of_kind
+            },
+            words.typed_in(document.full) if "bm25" in scores else None,
         )
+        for document in documents
     ]
 
 
@@ -218,7 +230,7 @@ def search(
         index: a folder made by `vocable index`, or another place of an index; in Python also the result of
             `vocable.open_index`, which loads the model once. Several are searched as one.
         queries: texts; or records, whose ids a run has.
-        k: results per query.
+        k: results per query: hits, and of a folder of pages also the pages that are printed.
         explain: show which terms make the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
@@ -242,7 +254,7 @@ def search(
         collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
     collection = collection.current()
     texts = [query.text for query in records] if like is None else collection.texts([like])
-    plan = collection.searcher.plan(k, options, facets=options["facets"], spare=True)
+    plan = collection.searcher.plan(k, options, facets=options["facets"], sections=options["sections"], spare=True)
     encoded = collection.searcher.queries(plan, texts)
     candidates = collection.searcher.rank(encoded, plan)
     answers = Answers(

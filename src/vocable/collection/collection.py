@@ -8,11 +8,12 @@ Letters: m documents, q queries, v output vocabulary, d dimensions of dense vect
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from os import PathLike, fspath
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Self, Unpack
 
 import numpy as np
@@ -24,6 +25,7 @@ from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.records import Changed
 from vocable.collection.search import CollectionSearch
 from vocable.collection.settings import check_settings
+from vocable.collection.several import kinds_apart, together, unique_names
 from vocable.collection.writer import CollectionWriter
 from vocable.core.tables import masked
 from vocable.data import Document
@@ -34,10 +36,13 @@ from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.engines.memory import MemoryStore
 from vocable.engines.protocols import Space, engine_of
+from vocable.engines.several import SeveralStore
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.indexes.fusion import name_weights, parse_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Pruning, SearchOptions, checked
+
+logger = logging.getLogger(__name__)
 
 
 class Collection:
@@ -255,9 +260,7 @@ def open_index(
         VectorsError: there is no collection, or it is unfinished, damaged, or in use.
     """
     if not isinstance(source, str | PathLike):
-        from vocable.collection.several import open_several  # imports this module
-
-        return open_several(source, engine_options, allow_changed_model=allow_changed_model, device=device)
+        return _open_several(source, engine_options, allow_changed_model=allow_changed_model, device=device)
     engine, address = engine_of(source)
     if engine is MemoryStore:
         raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
@@ -268,6 +271,48 @@ def open_index(
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
     return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
+
+
+def _open_several(
+    sources: Sequence[str | PathLike[str] | Collection],
+    engine_options: str | Mapping[str, object] | None,
+    *,
+    allow_changed_model: bool,
+    device: str | None,
+) -> Collection:
+    """Return several indexes as one; its `close` closes the indexes that are opened here."""
+    collections, opened = list[Collection](), list[Store]()
+    try:
+        for source in sources:
+            if isinstance(source, Collection):
+                collections.append(source)
+            else:
+                collections.append(open_index(source, engine_options=engine_options))
+                opened.append(collections[-1].store)
+        names = unique_names([one.name for one in collections], [one.place for one in collections])
+        if len(names) < 2 or len({*map(_identity, collections)}) < len(names):
+            places = ", ".join(one.place for one in collections) or "none"
+            raise ArgumentError(f"a list of indexes needs two different indexes, not {places}")
+        stores = dict(zip(names, (one.store for one in collections), strict=True))
+        store = SeveralStore(stores, together, opened)
+        for kind, reason in kinds_apart({name: of.settings for name, of in stores.items()}).items():
+            logger.warning("%s: searched without %s vectors: %s", store.place, kind, reason)
+        collection = Collection(store.place, store, allow_changed_model=allow_changed_model, device=device)
+        collection.opened_at = [str(one.opened_at) for one in collections]
+        return collection
+    except BaseException:
+        while opened:
+            opened.pop().close()
+        raise
+
+
+def _identity(collection: Collection) -> object:
+    """Return a value that differs between two indexes."""
+    if not isinstance(collection.opened_at, str):
+        raise ArgumentError(f"{collection.place} are several indexes already: name each in one list")
+    if isinstance(collection.store, MemoryStore):
+        return id(collection.store)
+    return Path(collection.opened_at).resolve() if Path(collection.opened_at).exists() else collection.place
 
 
 def _reopened(place: str | list[str], model: str, device: str | None, allow_changed_model: bool) -> Collection:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
 from vocable.collection.sorting import sorted_by
-from vocable.collection.verbatim import VERBATIM, DocumentsOf, verbatim
+from vocable.collection.verbatim import VERBATIM_MATCH, DocumentsOf, verbatim
 from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.base import UNBOUNDED
 from vocable.engines.filters import Filter, parse_filter
@@ -54,13 +54,13 @@ class Depths:
         options: SearchOptions,
         spaces: int,
         *,
-        spare: bool = False,
+        spare: int = 0,
         reachable: Callable[[int], int] = int,
         most: int = UNBOUNDED,
     ) -> Depths:
         """Return the depths of a search of some number of `spaces`; `ArgumentError` for a page that is too deep.
 
-        With `spare` more than k candidates are kept, at most `most`, since some hits may have the same text.
+        For each hit `spare` candidates are kept, at most `most` in all, since some hits are shown together.
         `reachable(k)` is the number of documents that a search for k can return.
         """
         sorted_hits = options["sort_hits"] if options["sort"] else 0
@@ -74,7 +74,7 @@ class Depths:
         first = reachable(max(kept, reranks))
         depth = fusion_depth(first) if fuses else first
         if spare and not sorted_hits:
-            kept = max(kept, min(max(SPARE_HITS, 2 * kept), most))
+            kept = max(kept, min(max(SPARE_HITS, spare * kept), most))
             first = reachable(max(kept, reranks))
             depth = depth if fuses else first
         return cls(k=k, offset=offset, depth=depth, first=first, kept=kept)
@@ -96,10 +96,19 @@ class SearchPlan:
     sort: str | None = None  # field, or -FIELD
     query_encoding: QueryEncoding = field(default_factory=QueryEncoding)
     facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
+    by_page: bool = False  # the hits of one page are shown together
     plain: bool = False  # queries are searched as they are: quotes and hyphens are no syntax
 
     @classmethod
-    def of(cls, depths: Depths, weights: Weights, options: SearchOptions, facets: tuple[str, ...] = ()) -> SearchPlan:
+    def of(
+        cls,
+        depths: Depths,
+        weights: Weights,
+        options: SearchOptions,
+        *,
+        facets: tuple[str, ...] = (),
+        by_page: bool = False,
+    ) -> SearchPlan:
         """Return the plan of a search with these options."""
         condition = options["filter"]
         return cls(
@@ -114,6 +123,7 @@ class SearchPlan:
             sort=options["sort"],
             query_encoding=select(QueryEncoding, options),
             facets=facets,
+            by_page=by_page,
             plain=options["plain"],
         )
 
@@ -142,10 +152,10 @@ class SearchPlan:
         filters = repr((self.filter, self.idf_filter))
         conditions = self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
         rankings: dict[Space, Ranking] = {}
-        for name in (*self.weights, *([VERBATIM] if "bm25" in self.weights and len(self.weights) > 1 else [])):
+        for name in (*self.weights, *([VERBATIM_MATCH] if "bm25" in self.weights and len(self.weights) > 1 else [])):
             if (name, *conditions) not in queries.searched:
                 queries.searched[name, *conditions] = (
-                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM else search(name)
+                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM_MATCH else search(name)
                 )
             rankings[name] = queries.searched[name, *conditions]
         return dict(zip(rankings, aligned([*rankings.values()]), strict=True))
@@ -192,16 +202,20 @@ class EncodedQueries:
     encode: Callable[[], EncodedTexts]
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
     searched: dict[Hashable, Ranking] = field(default_factory=dict)
+    _vectors: EncodedTexts | None = None
 
     @classmethod
     def of(cls, texts: Sequence[str], sparse: csr_array, dense: np.ndarray | None = None) -> EncodedQueries:
         """Return queries without conditions whose vectors, sparse [q, v] and dense [q, d], are known."""
         return cls(texts, lambda: EncodedTexts(sparse, dense))
 
-    @cached_property
+    @property
     def vectors(self) -> EncodedTexts:
         """Return the sparse vectors [q, v], and any dense vectors [q, d] of the same pass."""
-        return self.encode()
+        # Not a cached_property: its lock, one for all queries in Python 3.11, would be held in a fork for ever.
+        if self._vectors is None:
+            self._vectors = self.encode()
+        return self._vectors
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 from vocable.collection.copies import also_in
 from vocable.collection.facets import Facet
-from vocable.core.tables import UNLIMITED, counted, line_width, shortened, visible, wrapped
+from vocable.collection.groups import FurtherSection, page_of
+from vocable.core.tables import UNLIMITED, WIDTH, counted, line_width, shortened, visible, wrapped
 from vocable.data import Document, Query
 from vocable.explanation import notebook
 from vocable.explanation.explain import Explanation, json_values
 from vocable.explanation.highlights import Snippet, excerpt, parts
 from vocable.indexes.fusion import ScoreParts, name_weights
 
-KINDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense": "dense vectors"}
+KINDS_IN_WORDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense": "dense vectors"}
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
 LINES = 2  # lines of the text
@@ -39,7 +40,7 @@ class Hit(NamedTuple):
     that is searched by passages, `passage` is the best passage, and the explanation is about it. `snippet` is the part
     of the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make
     its score. `first_score` is the score before a reranking. `copies` are the ids of lower hits with the same title and
-    text.
+    text. `sections` are further hits of the same page, in an entry of `Answer.pages`.
     """
 
     rank: int
@@ -51,12 +52,22 @@ class Hit(NamedTuple):
     first_score: float | None = None
     parts: ScoreParts | None = None
     copies: tuple[str, ...] = ()
+    sections: tuple[FurtherSection, ...] = ()
+
+    @property
+    def group(self) -> str | None:
+        """Return the file of the page that the document is a section of, if it is one."""
+        return page_of(self.document)
 
     def to_json(self) -> dict[str, object]:
         """Return the hit as JSON values."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
+        if self.group is not None:
+            values["group"] = self.group
+        if self.sections:
+            values["sections"] = json_values(self.sections)
         if self.copies:
             values["copies"] = list(self.copies)
         if self.first_score is not None:
@@ -77,6 +88,7 @@ class Hit(NamedTuple):
         why = "" if self.explanation is None else self.explanation._repr_html_()
         more = [also_in(self.copies, UNLIMITED)] if self.copies else []
         more += [f"parts: {self.parts}"] if self.parts is not None and self.parts.several else []
+        more += [f"+ {section.id}" for section in self.sections]
         about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *more])
         return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
 
@@ -86,10 +98,14 @@ class Hit(NamedTuple):
         assert self.snippet is not None
         return self.snippet.start > 0, self.snippet.end < len(self.document.text)
 
-    def _text(self, width: int) -> list[str]:
-        """Return the lines of the text: its best part, or all of it where lines have any length."""
-        if self.snippet is None or line_width() == UNLIMITED:
-            return [shortened((self.passage or self.document).text, width)]
+    def _text(self, width: int, full: bool) -> list[str]:
+        """Return the lines of the text: its best part, or if `full` all of it, outside a terminal in one line."""
+        whole, is_terminal = (self.passage or self.document).text, line_width() < UNLIMITED
+        if full:
+            return wrapped([(whole, False)], width, len(whole)) if is_terminal else [shortened(whole, width)]
+        width = width if is_terminal else WIDTH - INDENT
+        if self.snippet is None:
+            return [shortened(whole, width)]
         text, marks = self.snippet.text, self.snippet.marks
         shares = None if self.explanation is None else self.explanation.shares
         start, end = excerpt(text, marks, shares, length=LINES * width - 8)
@@ -101,6 +117,10 @@ class Hit(NamedTuple):
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
 
     def __str__(self) -> str:
+        return self.printed()
+
+    def printed(self, full: bool = False) -> str:
+        """Return the hit as printed text, with the best part of its text, or all of it."""
         width, indent = max(NARROW, line_width() - INDENT), " " * INDENT
         head, title = visible(self.document.id), self.document.title
         room = width - len(head) - 1
@@ -108,7 +128,7 @@ class Hit(NamedTuple):
             marked = parts(title, () if self.snippet is None else self.snippet.title_marks)
             head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
         lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
-        lines += [indent + line for line in self._text(width)]
+        lines += [indent + line for line in self._text(width, full)]
         fields = dict(self.document.fields)
         if url := fields.pop("url", None):
             lines.append(indent + visible(str(url)))  # whole, however long: it is there to be opened
@@ -126,6 +146,7 @@ class Hit(NamedTuple):
             if abs(self.explanation.score - score) > 1e-3 * score:  # a search of several kinds fuses scores
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
+        lines += [f"{indent}{shortened(f'+ {one.id} {one.title}', width)}" for one in self.sections]
         return "\n".join(lines)
 
 
@@ -135,6 +156,9 @@ class Answer(NamedTuple):
     `suggestion` is the query, with each word that occurs in no document replaced by the nearest known word. `missing`
     describes the part of the index that was not searched. `note` names words that no document has. `facets` count
     values of fields among the best hits. `weights` are the weights of the kinds of vectors that were searched.
+
+    Of a folder of pages, `pages` are the k best pages, each its best hit with further `sections`. Printed answers list
+    the pages, all else is by document.
     """
 
     query: Query
@@ -144,6 +168,7 @@ class Answer(NamedTuple):
     note: str | None = None
     facets: tuple[Facet, ...] = ()
     weights: Mapping[str, float] | None = None
+    pages: tuple[Hit, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
@@ -153,15 +178,19 @@ class Answer(NamedTuple):
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
     def __str__(self) -> str:
+        return self.printed()
+
+    def printed(self, full: bool = False) -> str:
+        """Return the answer as printed text, with the best parts of its texts, or with whole texts."""
         lines = [visible(line) for line in (self.missing, self.note) if line]
-        lines += [*map(str, self.hits)] or ["no hits"]
+        lines += [hit.printed(full) for hit in self.pages or self.hits] or ["no hits"]
         lines += [facet.line(line_width()) for facet in self.facets]
         return "\n".join(lines + ([f"did you mean: {visible(self.suggestion)}"] if self.suggestion else []))
 
     def _repr_html_(self) -> str:
         instead = "".join(f" ({line})" for line in (self.missing, self.note) if line)
         instead += f" (did you mean: {self.suggestion})" if self.suggestion else ""
-        return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
+        return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.pages or self.hits))
 
 
 def ranked_by(weights: Mapping[str, float]) -> str:
@@ -172,7 +201,7 @@ def ranked_by(weights: Mapping[str, float]) -> str:
     >>> ranked_by({"sparse": 0.6, "bm25": 0.4})
     "ranked by the model's terms and words (BM25), with the weights sparse=0.6,bm25=0.4"
     """
-    *kinds, last = (KINDS[space] for space in weights)
+    *kinds, last = (KINDS_IN_WORDS[space] for space in weights)
     weighed = f", with the weights {name_weights(weights)}" if len({*weights.values()}) > 1 else ""
     return f"ranked by {', '.join(kinds)}{' and ' * bool(kinds)}{last}{weighed}"
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
+from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
-ALL_DOCUMENTS = "all"  # in place of a filter
+ANY_DOCUMENT = "all"  # in place of a filter
 # A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
 IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
 CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
@@ -59,16 +60,30 @@ class CollectionSearch:
         self._place, self._store, self._spaces = place, store, spaces
         self._models, self._units = models, units
 
-    def plan(self, k: int, options: SearchOptions, *, facets: str | None = None, spare: bool = False) -> SearchPlan:
+    def plan(
+        self,
+        k: int,
+        options: SearchOptions,
+        *,
+        facets: str | None = None,
+        sections: bool = False,
+        spare: bool = False,
+    ) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
-        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
+        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`),
+        or be of the same page (`groups.grouped`).
         """
         weights = self.weighting(options)
         if field := options["sort"]:
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
-        depths = Depths.of(k, options, len(weights), spare=spare, reachable=self.reachable, most=self._store.max_hits)
-        plan = SearchPlan.of(depths, weights, options, () if facets is None else self._facets(facets))
+        by_page = spare and not sections and self.has_pages
+        candidates = (1 + FURTHER if by_page else 2) * spare
+        depths = Depths.of(
+            k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
+        )
+        counted = () if facets is None else self._facets(facets)
+        plan = SearchPlan.of(depths, weights, options, facets=counted, by_page=by_page)
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]))
 
     def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
@@ -282,6 +297,11 @@ class CollectionSearch:
         names = self._store.settings.get("fields")
         return None if names is None else frozenset(names)
 
+    @property
+    def has_pages(self) -> bool:
+        """Return whether documents may be sections of pages."""
+        return self.known_fields is None or FILE in self.known_fields
+
     def check_filter(self, filter: Filter, option: str = "filter") -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
 
@@ -297,7 +317,7 @@ class CollectionSearch:
         By default these are the documents that pass the `filter` of the search, if they are few.
         """
         if given is not None:
-            if (chosen := None if given == ALL_DOCUMENTS else _parsed(given)) is not None:
+            if (chosen := None if given == ANY_DOCUMENT else _parsed(given)) is not None:
                 self.check_filter(chosen, "idf_filter")
             return chosen
         if filter is None or not self._store.about.filters:

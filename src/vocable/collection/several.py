@@ -2,65 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from vocable.collection.collection import Collection, open_index
 from vocable.encoding.model_fingerprint import differences
-from vocable.engines.base import Store
-from vocable.engines.memory import MemoryStore
 from vocable.engines.protocols import Space
-from vocable.engines.several import INDEX_FIELD, Settings, SeveralStore
+from vocable.engines.several import INDEX_FIELD, Settings
 from vocable.errors import ArgumentError
-
-logger = logging.getLogger(__name__)
-
-
-def open_several(
-    sources: Sequence[str | PathLike[str] | Collection],
-    engine_options: str | Mapping[str, object] | None,
-    *,
-    allow_changed_model: bool,
-    device: str | None,
-) -> Collection:
-    """Return several indexes as one; those that are opened here are closed with it."""
-    collections, opened = list[Collection](), list[Store]()
-    try:
-        for source in sources:
-            if isinstance(source, Collection):
-                collections.append(source)
-            else:
-                collections.append(open_index(source, engine_options=engine_options))
-                opened.append(collections[-1].store)
-        names = unique_names([one.name for one in collections], [one.place for one in collections])
-        if len(names) < 2 or len({*map(_identity, collections)}) < len(names):
-            places = ", ".join(one.place for one in collections) or "none"
-            raise ArgumentError(f"a list of indexes needs two different indexes, not {places}")
-        stores = dict(zip(names, (one.store for one in collections), strict=True))
-        store = SeveralStore(stores, together, opened)
-        for kind, reason in kinds_apart({name: of.settings for name, of in stores.items()}).items():
-            logger.warning("%s: searched without %s vectors: %s", store.place, kind, reason)
-        collection = Collection(store.place, store, allow_changed_model=allow_changed_model, device=device)
-        collection.opened_at = [str(one.opened_at) for one in collections]
-        return collection
-    except BaseException:
-        for one in opened:
-            one.close()
-        raise
-
-
-def _identity(collection: Collection) -> object:
-    """Return a value that differs between two indexes."""
-    if not isinstance(collection.opened_at, str):
-        raise ArgumentError(f"{collection.place} are several indexes already: name each in one list")
-    if isinstance(collection.store, MemoryStore):
-        return id(collection.store)
-    return Path(collection.opened_at).resolve() if Path(collection.opened_at).exists() else collection.place
 
 
 def unique_names(names: Sequence[str], places: Sequence[str]) -> list[str]:
@@ -80,7 +30,7 @@ def unique_names(names: Sequence[str], places: Sequence[str]) -> list[str]:
 
 
 def together(settings: Settings) -> dict[str, Any]:
-    """Return the settings of several indexes as those of one index with the kinds of vectors that all share.
+    """Return the settings of one index instead of several, with the kinds of vectors that all share.
 
     Raises `ArgumentError` if they share no kind.
     """
@@ -108,7 +58,7 @@ def together(settings: Settings) -> dict[str, Any]:
 def kinds_apart(settings: Settings) -> dict[Space, str]:
     """Return why indexes cannot be searched together by a kind of vectors, by kind.
 
-    Raises `ArgumentError` if they can be searched by no kind, and for an index in passages beside whole documents.
+    Raises `ArgumentError` if they share no kind, or if one has passages and another whole documents.
     """
     (first, of_first), *others = settings.items()
     apart: dict[Space, str] = {}

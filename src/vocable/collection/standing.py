@@ -33,6 +33,7 @@ from vocable.explanation.explain import (
     json_values,
     text_terms,
 )
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
 from vocable.language.query_syntax import parse_query
 from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, changed, check, checked, select
@@ -177,6 +178,7 @@ def _standing(
     [shown] = collection.units.shown([document], lambda: vector)
     stored, names = collection.vectors([shown.id]), collection.models.terms
     query_terms, document_terms = text_terms(collection.models.loaded, [query, shown.full])
+    words = QueryWords(query, collection.settings.language)
     return Standing(
         id=name,
         title=document.title,
@@ -190,7 +192,7 @@ def _standing(
         explanation=explain_vectors(vector, stored, names, query_terms, document_terms, wacky),
         lacking=expand_vector(_alone(vector, stored), names, query_terms, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, document_terms, LISTED, wacky),
-        parts=None if rank is None else score_parts(collection, ranking, 0, [document], query)[0],
+        parts=None if rank is None else score_parts(ranking, 0, [document], words)[0],
     )
 
 

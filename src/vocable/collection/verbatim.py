@@ -18,7 +18,7 @@ from vocable.data import Document
 from vocable.indexes.ranking import Ranking
 from vocable.language.phrases import SpelledText
 
-VERBATIM = "verbatim"  # kind of a part of a score
+VERBATIM_MATCH = "verbatim"  # kind of a part of a score
 READ_HITS = 20  # hits of words whose texts are read
 
 DocumentsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Document | None]]  # ids -> documents

@@ -62,7 +62,7 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def find(cls, address: str) -> Self | None:
-        """Open the store at an address; None if there is none. `ArgumentError` if something else is there."""
+        """Open the store at an address, or return None. Raises `ArgumentError` if something else stands there."""
 
     @classmethod
     def numbered(cls, address: str, number: int) -> str:
@@ -179,12 +179,12 @@ class Store(ABC):
 
     @property
     def partial(self) -> bool:
-        """Whether a search may answer from a part of the documents alone."""
+        """True if a search may answer from a part of the documents."""
         return False
 
     @property
     def searchable(self) -> bool:
-        """Whether searches find documents; those of an engine that counts `words_first` do while the index is made."""
+        """True if searches find documents: of an engine that counts `words_first` also while the index is made."""
         return bool(self.settings.get("whole"))
 
     @property

@@ -261,7 +261,7 @@ class PostgreSQL(ServerStore):
         return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
 
     def _count_passing(self, columns: Sequence[int], space: Space, filter: Filter) -> tuple[Mapping[int, int], int]:
-        """Count the documents that pass a filter, and those of them whose product with each term alone is above 0."""
+        """Count the documents that pass a filter, and for each term the documents that also have it."""
         (condition, values), counts, documents = _condition(filter), dict[int, int](), 0
         has_term = f"count(*) FILTER (WHERE {{column}} <#> %s{self._cast(space)} < 0)"
         for start in range(0, max(1, len(columns)), TERMS_ASKED):

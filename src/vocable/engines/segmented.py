@@ -27,7 +27,7 @@ from vocable.engines.filters import Filter
 from vocable.engines.numbered_words import NumberedWords, WordNumbers
 from vocable.engines.protocols import About, Space
 from vocable.engines.segment import Segment, SegmentSettings, merged
-from vocable.engines.snapshot import LiveSegment, Snapshot, WordCounts
+from vocable.engines.snapshot import BM25Counts, LiveSegment, Snapshot
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.ranking import Ranking
 from vocable.language.languages import ENGLISH
@@ -174,7 +174,7 @@ class SegmentedStore(NumberedWords):
         view._pinned = True
         return view
 
-    def counted_with(self, counts: WordCounts) -> Self:
+    def counted_with(self, counts: BM25Counts) -> Self:
         """Return a view of the newest commit where BM25 weighs words by the counts of more documents than its own."""
         view = copy.copy(self.pinned())
         view._snapshot = Snapshot(view._snapshot.parts, view._snapshot.number, counts)

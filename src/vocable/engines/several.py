@@ -33,7 +33,7 @@ ONE_INDEX = "change one index at a time"
 Settings = Mapping[str, Mapping[str, Any]]  # settings of stores by the names of the indexes
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """A document, the number of its store, and its id there."""
 
     store: int
@@ -57,8 +57,8 @@ class SharedRows:
         distinct = np.unique(rows[rows >= 0])
         stores = np.searchsorted(ids.firsts, distinct, side="right") - 1
         keys = [(store, ids[row]) for store, row in zip(stores.tolist(), distinct.tolist(), strict=True)]
-        own = (distinct - np.array(ids.firsts)[stores]).tolist()
-        new = {key: row for key, row in zip(keys, own, strict=True) if key not in self._known}
+        rows_there = (distinct - np.array(ids.firsts)[stores]).tolist()
+        new = {key: row for key, row in zip(keys, rows_there, strict=True) if key not in self._known}
         for number in np.unique(stores).tolist():
             of_store = [key for key in new if key[0] == number]
             for key, name in zip(of_store, named(number, [identifier for _, identifier in of_store]), strict=True):
@@ -72,8 +72,7 @@ class SharedRows:
 class SeveralStore(NumberedWords):
     """The documents of several stores, by the names of their indexes; it cannot change.
 
-    `agree` returns common settings of stores, or raises an error. Stores that were `opened` for this one are closed
-    with it.
+    `agree` returns common settings of stores, or raises an error. `close` closes the stores in `opened`.
     """
 
     def __init__(
@@ -144,46 +143,47 @@ class SeveralStore(NumberedWords):
         name, colon, _ = identifier.partition(":")
         return self.names.index(name) if colon and name in self.names else None
 
-    def _find(self, ids: Sequence[str]) -> dict[str, Found]:
+    def _find(self, ids: Sequence[str]) -> dict[str, Located]:
         """Return the existing documents by id; `ArgumentError` for an id that several indexes have."""
-        found: dict[str, Found] = {}
+        located: dict[str, Located] = {}
         named = {identifier: self._named_store(identifier) for identifier in ids}
         for number, store in enumerate(self.stores):
-            own = {
+            ids_there = {
                 identifier: identifier if of is None else identifier.partition(":")[2]
                 for identifier, of in named.items()
                 if of in (None, number)
             }
-            for (identifier, its), document in zip(own.items(), store.documents([*own.values()]), strict=True):
+            pairs = zip(ids_there.items(), store.documents([*ids_there.values()]), strict=True)
+            for (identifier, its), document in pairs:
                 if document is None or (its != identifier and [identifier] != self._named(number, [its])):
                     continue
-                if identifier in found:
-                    raise self._ambiguous(identifier.partition("\t")[0], found[identifier].store, number)
-                found[identifier] = Found(number, its, document)
-        return found
+                if identifier in located:
+                    raise self._ambiguous(identifier.partition("\t")[0], located[identifier].store, number)
+                located[identifier] = Located(number, its, document)
+        return located
 
     def _ambiguous(self, identifier: str, *stores: int) -> ArgumentError:
         first, second = (repr(f"{self.names[number]}:{identifier}") for number in stores)
         return ArgumentError(f"{self.place}: two indexes have the document {identifier!r}: name {first} or {second}")
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        found = self._find(ids)
-        return [self._shown(identifier, found[identifier]) if identifier in found else None for identifier in ids]
+        located = self._find(ids)
+        return [self._shown(identifier, located[identifier]) if identifier in located else None for identifier in ids]
 
-    def _shown(self, identifier: str, found: Found) -> Document:
+    def _shown(self, identifier: str, located: Located) -> Document:
         """Return a document with its id among all stores, and the name of its index."""
-        others = {name: value for name, value in found.document.fields.items() if name != INDEX_FIELD}
-        return found.document._replace(id=identifier, fields={INDEX_FIELD: self.names[found.store], **others})
+        others = {name: value for name, value in located.document.fields.items() if name != INDEX_FIELD}
+        return located.document._replace(id=identifier, fields={INDEX_FIELD: self.names[located.store], **others})
 
     def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
-        found = self._find(ids)
-        if (missing := next((identifier for identifier in ids if identifier not in found), None)) is not None:
+        located = self._find(ids)
+        if (missing := next((identifier for identifier in ids if identifier not in located), None)) is not None:
             raise ArgumentError(f"{self.place}: there is no document {missing!r}")
         blocks, places = [], list[int]()
         for number, store in enumerate(self.stores):
-            mine = [place for place, identifier in enumerate(ids) if found[identifier].store == number]
+            mine = [place for place, identifier in enumerate(ids) if located[identifier].store == number]
             if mine or (number == 0 and not ids):
-                blocks.append(store.vectors([found[ids[place]].id for place in mine], space))
+                blocks.append(store.vectors([located[ids[place]].id for place in mine], space))
                 places += mine
         back = np.argsort(places)
         whole = np.concatenate(blocks) if space == "dense" else csr_array(vstack(blocks, format="csr"))
@@ -217,9 +217,9 @@ class SeveralStore(NumberedWords):
     def _filtered(self, filter: Filter | None) -> Iterator[tuple[int, Filter | None]]:
         """Iterate over the stores whose documents can pass a filter: their numbers, and the filter of their fields."""
         for number, name in enumerate(self.names):
-            own = None if filter is None else decided(filter, INDEX_FIELD, name)
-            if own is not False:
-                yield number, None if own is True else own
+            of_store = None if filter is None else decided(filter, INDEX_FIELD, name)
+            if of_store is not False:
+                yield number, None if of_store is True else of_store
 
     def _word_queries(self, store: Store, queries: csr_array) -> csr_array:
         """Return queries [q, words] in the columns of one store."""
@@ -265,8 +265,8 @@ class SeveralStore(NumberedWords):
 
     def count(self, filter: Filter) -> int:
         return sum(
-            len(self.stores[number]) if own is None else self.stores[number].count(own)
-            for number, own in self._filtered(filter)
+            len(self.stores[number]) if of_store is None else self.stores[number].count(of_store)
+            for number, of_store in self._filtered(filter)
         )
 
     def count_terms(
@@ -275,15 +275,17 @@ class SeveralStore(NumberedWords):
         if space == "bm25":
             documents = len(self) if filter is None else self.count(filter)
             return self.count_words(self._numbers.spelled(columns), filter), documents
-        counts = [self.stores[number].count_terms(columns, space, own) for number, own in self._filtered(filter)]
-        return sum((of_store for of_store, _ in counts), np.zeros(len(columns), np.int64)), sum(n for _, n in counts)
+        filtered = self._filtered(filter)
+        counts = [self.stores[number].count_terms(columns, space, of_store) for number, of_store in filtered]
+        frequencies = sum((frequencies for frequencies, _ in counts), np.zeros(len(columns), np.int64))
+        return frequencies, sum(documents for _, documents in counts)
 
     def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
         counts = np.zeros(len(words), np.int64)
-        for number, own in self._filtered(filter):
+        for number, of_store in self._filtered(filter):
             store = self.stores[number]
             columns = store.lexicon.query_vectors(words, stems=True)
-            counts[np.diff(columns.indptr) > 0] += store.count_terms(columns.indices, "bm25", own)[0]
+            counts[np.diff(columns.indptr) > 0] += store.count_terms(columns.indices, "bm25", of_store)[0]
         return counts
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
@@ -354,7 +356,7 @@ class SeveralStore(NumberedWords):
 def _first_passage(identifier: str) -> str:
     """Return the id of the first passage of a passage's document, which every such document has.
 
-    >>> _first_passage("a\t7"), _first_passage("a")
+    >>> _first_passage("a\\t7"), _first_passage("a")
     ('a\\t0', 'a')
     """
     document, tab, _ = identifier.partition("\t")

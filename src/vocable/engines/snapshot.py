@@ -94,7 +94,7 @@ def _allowed(segment: Segment, gone: np.ndarray | None, filter: Filter | None) -
 
 
 class ChainedIds(Sequence[str]):
-    """Lists of ids as one, such as those of all segments, with the ids of documents that are gone."""
+    """Lists of ids as one list: segment after segment, with the ids of documents that are gone."""
 
     def __init__(self, lists: Sequence[Sequence[str]]) -> None:
         self._ids = list(lists)
@@ -113,8 +113,8 @@ class ChainedIds(Sequence[str]):
         return chain.from_iterable(self._ids)
 
 
-class WordCounts(Protocol):
-    """The counts of words by which BM25 weighs them."""
+class BM25Counts(Protocol):
+    """Counts that BM25 weighs words by."""
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -130,14 +130,18 @@ class WordCounts(Protocol):
 class Snapshot:
     """The documents of one commit; BM25 weighs their words by `counts`, by default the commit's own."""
 
-    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: WordCounts | None = None) -> None:
+    def __init__(self, parts: Sequence[LiveSegment], number: int = 0, counts: BM25Counts | None = None) -> None:
         self.parts, self.number = list(parts), number
         self.ids = ChainedIds([part.segment.ids for part in self.parts])
-        self._counts: WordCounts = self if counts is None else counts
+        self._given_counts = counts  # not itself: a cycle would keep the files of an old commit open
         self._weighed: dict[int, WeighedWords] = {}  # by part
         # Numbers of documents with a word or a term, by the filter that they pass.
         self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
         self._term_counts = lru_cache(KEPT_FILTERS)(_counts_of_terms)
+
+    @property
+    def _counts(self) -> BM25Counts:
+        return self if self._given_counts is None else self._given_counts
 
     def __len__(self) -> int:
         return self.length
@@ -214,7 +218,7 @@ class Snapshot:
     def search_words(self, queries: csr_array, words: Sequence[str], k: int, filter: Filter | None = None) -> Ranking:
         """Return the k best documents by BM25 for queries [q, columns] whose columns are numbers of `words`."""
         q = queries.shape[0]
-        numbers = np.unique(queries.indices)
+        numbers = np.array(sorted({*queries.indices.tolist()}), np.int32)
         spelled = {number: words[number] for number in numbers.tolist()}
         # A server beside this commit counts documents and words at two moments.
         documents = max(1, len(self._counts))

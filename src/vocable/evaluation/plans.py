@@ -147,7 +147,7 @@ def evaluate_words(words: SpaceIndex, dataset: Dataset, measures: Sequence[str],
 
 
 def evaluate_fusions(judged: Judged, retriever: DatasetRetriever) -> Iterator[Evaluation]:
-    """Evaluate a system's dense vectors, and fusions of its own ranking with them and with BM25.
+    """Evaluate a system's dense vectors, and fusions of its ranking with them and with BM25.
 
     The system's own ranking is in the space sparse. The bytes of a fusion are the sum over its parts. A fusion has no
     times, since only its parts are timed.

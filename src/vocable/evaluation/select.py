@@ -1,4 +1,4 @@
-"""The verb `select`: measure models, whole and pruned, on one dataset, and recommend the best within a budget."""
+"""The verb `select`: measure models, whole and pruned, on one dataset, and mark the best within a budget."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, TypeAlias, get_args
 
 import numpy as np
+from annotated_types import Gt
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
@@ -40,7 +41,7 @@ from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.encoded import Encoded, encode_dataset
 from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
-from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
+from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.plans import Judged, evaluate_fusions, evaluate_words
 from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation
@@ -52,10 +53,10 @@ from vocable.evaluation.retrievers import (
     lexical_index,
     sparse_index,
 )
-from vocable.evaluation.term_curves import terms_figure
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
 
+Limit: TypeAlias = Annotated[float | None, Gt(0)]
 SELECTION_MEASURES = ("nDCG@10", "R@100")
 SELECTION_GRID = (
     "document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",
@@ -71,8 +72,8 @@ def select(
     measures: Sequence[str] | None = None,
     *,
     grid: Sequence[str] | None = None,
-    max_p95: str | float | None = None,
-    max_bytes_per_document: str | float | None = None,
+    max_p95: Limit = None,
+    max_bytes_per_document: Limit = None,
     output: str | os.PathLike[str] | None = None,
     convention: Convention | None = None,
     skip_bad: CountOrZero = 0,
@@ -81,9 +82,10 @@ def select(
     """Choose a model and its pruning under a budget.
 
     Each model encodes the dataset once, and its vectors are searched with each setting of the grid. The figures are
-    quality, active terms, bytes, texts encoded per second, and the time from a query's text to its hits. The best
-    setting within the budget, `max_p95` and `max_bytes_per_document`, is printed as a command. With `output`, an
-    interrupted run resumes when repeated, and with another budget nothing is measured again.
+    quality, active terms, bytes, texts encoded per second, and the time from a query's text to its hits. The settings
+    without a cheaper one of the same quality are marked, and so is the best within the budget, `max_p95` and
+    `max_bytes_per_document`. With `output`, an interrupted run resumes when repeated, and with another budget nothing
+    is measured again.
 
     Args:
         systems: folders or Hub ids of models; in Python also models from `vocable.load`, and a mapping of labels to
@@ -91,8 +93,8 @@ def select(
         dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
         measures: measures of ir_measures, nDCG@10 and R@100 by default; the first is the quality.
         grid: settings of searches, such as "document_max_terms=0,64 document_min_weight=0,0.5"; by default 34 settings.
-        max_p95: longest answer at the 95th percentile, such as 20ms or 0.5s; in Python a number is in milliseconds.
-        max_bytes_per_document: largest size of the exact index per document, such as 600 or 1.5kB.
+        max_p95: longest answer at the 95th percentile, in milliseconds.
+        max_bytes_per_document: largest size of the exact index per document, in bytes.
         output: folder for the figure, all settings and the vectors (written atomically).
         convention: trec_eval counts every hit, beir drops the query's own id; by default beir for BEIR's collections.
         skip_bad: number of malformed lines to skip; one more is an error.
@@ -101,13 +103,14 @@ def select(
             `hybrid`, whole vectors are also fused with BM25 and with the model's dense vectors, outside the budget.
 
     Raises:
-        ArgumentError: a budget, grid or measure cannot be read, a system is not a model, or something else exists at
+        ArgumentError: a grid or measure cannot be read, a system is not a model, or something else exists at
             `output`.
         DataError: the dataset cannot be read.
         ModelError: there is no such model.
         MissingExtraError: `output` is given, and matplotlib is not installed.
     """
-    arguments, budget = locals(), parse_budget(max_p95, max_bytes_per_document)
+    arguments, limits = locals(), {"bytes_per_document": max_bytes_per_document, "answer_p95_ms": max_p95}
+    budget = {name: limit for name, limit in limits.items() if limit is not None}
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     reranking = select_options(RerankOptions, options)
@@ -145,21 +148,11 @@ def select(
     made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
     if not finished(output, made_from):
         with resumable(output, made_from) as work:
-            _write(replace(measure(keep=work / "vectors"), budget=budget), work)
+            selection = measure(keep=work / "vectors")
+            write_record(work / RESULTS, selection)
+            save_figure(frontier_figure(selection), work / "frontier.svg")
             finish(work, output, work)
-    selection = read_record(Path(output) / RESULTS, ModelSelection)
-    if selection.budget != budget:
-        selection = replace(selection, budget=budget)
-        _write(selection, Path(output))
-    return selection
-
-
-def _write(selection: ModelSelection, folder: Path) -> None:
-    write_record(folder / RESULTS, selection)
-    for name, figure in {"frontier": frontier_figure(selection), "terms": terms_figure(selection.points)}.items():
-        for ending in ("png", "svg"):
-            if figure is not None:
-                save_figure(figure, folder / f"{name}.{ending}")
+    return replace(read_record(Path(output) / RESULTS, ModelSelection), budget=budget)
 
 
 def _measure(
@@ -204,17 +197,7 @@ def _measure(
     for point, (rate, encoding, searching) in zip(points, each, strict=True):
         extra = reranking[point.system].get(point.setting or Setting())
         timed.append(_timed(point, rate, encoding, searching if extra is None else searching + extra[rows]))
-    changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
-    changed |= {} if max_length is None else {"max_length": max_length}
-    return ModelSelection(
-        source=dataset.name,
-        models=deployments,
-        points=timed,
-        answers=len(rows),
-        options=changed,
-        reranker=options["rerank"] or "",
-        fusions=fusions,
-    )
+    return ModelSelection(source=dataset.name, models=deployments, points=timed, answers=len(rows), fusions=fusions)
 
 
 def _fusions(name: str, encoded: Encoded, words: SpaceIndex, measures: Sequence[str]) -> list[GridPoint]:

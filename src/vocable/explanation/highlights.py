@@ -6,13 +6,13 @@ terms that make the score. `publishing/page/excerpt.js` marks and cuts in the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
 from vocable.core.graphemes import boundary
-from vocable.language.words import stemmed, word_spans
+from vocable.language.words import stems_of_word, word_spans, words_with_stems
 
 EXCERPT = 300  # most characters of an excerpt
 MARKED_CHARACTERS = 20_000  # characters at the beginning of a text that are searched for matches
@@ -55,22 +55,43 @@ class TextPart:
     hidden: bool | None = None
 
 
-def word_marks(text: str, words: Collection[str]) -> list[Mark]:
-    """Return the marks of the words of a text whose stems are among `words`, in the order of the text.
+class QueryWords:
+    """The words of a query as they are `typed`, each with its stems, and where texts have words with these stems."""
 
-    >>> word_marks("A cat, cats and 東京都", {"cat", "東京", "京都"})
+    def __init__(self, query: str, language: str) -> None:
+        self.typed = {query[start:end]: stems_of_word(query[start:end], language) for start, end in word_spans(query)}
+        self._stems, self._language = frozenset[str]().union(*self.typed.values()), language
+        self._words_of: dict[str, dict[str, Set[str]]] = {}  # each text is read once
+
+    def words_of(self, text: str) -> dict[str, Set[str]]:
+        """Return the words of a text, as they are written, that share stems with the query, with these stems."""
+        if text not in self._words_of:
+            self._words_of[text] = words_with_stems(text, self._stems, self._language)
+        return self._words_of[text]
+
+    def typed_in(self, text: str) -> tuple[str, ...]:
+        """Return the words of the query that a text has in any form.
+
+        >>> QueryWords("where do cats eat fish", "english").typed_in("Fishes fear the cat")
+        ('cats', 'fish')
+        """
+        stems = frozenset[str]().union(*self.words_of(text).values())
+        return tuple(word for word, stems_of_it in self.typed.items() if not stems.isdisjoint(stems_of_it))
+
+
+def word_marks(text: str, stems: Mapping[str, Set[str]]) -> list[Mark]:
+    """Return the marks of the words of a text that are in `stems`, as they are written, with a stem of each.
+
+    >>> word_marks("A cat, cats and 東京都", QueryWords("cat 東京都", "english").words_of("A cat, cats and 東京都"))
     [Mark(start=2, end=5, term='cat', kind='text'), Mark(start=7, end=11, term='cat', kind='text'), \
 Mark(start=16, end=19, term='東京', kind='text')]
     """
-    spans = word_spans(text[:MARKED_CHARACTERS]) if words else []
-    distinct = list(dict.fromkeys(text[start:end] for start, end in spans))
-    stems = dict(zip(distinct, stemmed(distinct), strict=True))
     marks = list[Mark]()
-    for start, end in spans:
-        term = next((stem for stem in stems[text[start:end]] if stem in words), None)
-        if term is not None and marks and start < marks[-1].end:  # pairs of characters overlap
+    for start, end in word_spans(text[:MARKED_CHARACTERS], stems) if stems else []:
+        term = min(stems[text[start:end]])
+        if marks and start < marks[-1].end:  # pairs of characters overlap
             marks[-1] = replace(marks[-1], end=end)
-        elif term is not None:
+        else:
             marks.append(Mark(start, end, term))
     return marks
 
@@ -85,7 +106,7 @@ def excerpt(
     The part has at most `length` characters. `weights` has the weights of terms, by default all 1.
 
     >>> text = "one two three four five six seven"
-    >>> start, end = excerpt(text, word_marks(text, {"five", "six"}), length=12)
+    >>> start, end = excerpt(text, word_marks(text, {"five": {"five"}, "six": {"six"}}), length=12)
     >>> text[start:end]
     'five six'
     """

@@ -236,7 +236,8 @@ def _tie_order(rows: np.ndarray, scores: np.ndarray, ids: Sequence[str] | None) 
     equal = ordered[:, 1:][(ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)]
     if not len(equal):
         return rows
-    tied = np.isin(scores, np.unique(equal)) & (rows >= 0)
+    equal = np.sort(equal)  # not np.isin, which imports all of numpy.ma
+    tied = (equal[np.minimum(np.searchsorted(equal, scores), len(equal) - 1)] == scores) & (rows >= 0)
     distinct, position = np.unique(rows[tied], return_inverse=True)
     names = np.array([ids[row] for row in distinct.tolist()], dtype=object)
     _, ranks = np.unique(names, return_inverse=True)

@@ -24,10 +24,10 @@ from vocable.language.phrases import SpelledText
 from vocable.language.words import stemmed, unspaced, words
 
 QUOTED = r'["“„](?P<phrase>(?!\s)(?:\\.|[^"“”„\\])+)(?<!\s)["“”]'
-WORD = r"(?<=-)(?P<word>(?![A-Za-z]\d*\b(?![-.']))[^\W\d_](?:[^\s!-/:-@\[-^`{-~]|[-.'](?=\w))*)"
-TYPED = re.compile(rf"(?<!\S)(?P<minus>-)?(?:{QUOTED}|{WORD})(?=[.,;:!?)]*(?!\S))", re.DOTALL)
+PLAIN_WORD = r"(?<=-)(?P<word>(?![A-Za-z]\d*\b(?![-.']))[^\W\d_](?:[^\s!-/:-@\[-^`{-~]|[-.'](?=\w))*)"
+TYPED = re.compile(rf"(?<!\S)(?P<minus>-)?(?:{QUOTED}|{PLAIN_WORD})(?=[.,;:!?)]*(?!\S))", re.DOTALL)
 ESCAPED = re.compile(r'\\(["“”„])|(?<!\S)\\(?=-\w|-["“„])')
-SHOWN = 60  # characters of a query in a message
+SHOWN_QUERY = 60  # characters of a query in a message
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TypedQuery:
         return f"only hits {', '.join(conditions)} (`plain` takes quotes and hyphens as text)" if conditions else ""
 
     def unmet(self, title: str, text: str, language: str) -> str | None:
-        """Return what a document does not fulfil, None if it fulfils all; words are those of `language`.
+        """Return what a document does not fulfil, None if it fulfils all; words are compared in a language.
 
         >>> query = parse_query('"search trees" -cat')
         >>> query.unmet("Search-Trees", "", "english"), query.unmet("Trees", "search", "english")
@@ -123,7 +123,7 @@ def parse_query(typed: str) -> TypedQuery:
     if excluded or absent:
         text = " ".join(text.split())
         if not words(text, letters=True):
-            shown = shortened(typed, SHOWN)
+            shown = shortened(typed, SHOWN_QUERY)
             raise ArgumentError(
                 f"the query {shown} only excludes words: add a word to find, or search it as `plain` text"
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -79,6 +79,30 @@ def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> 
     return [[stems[word] for word in text_words] for text_words in words_of_texts]
 
 
+@lru_cache(maxsize=1 << 16)
+def stems_of_word(word: str, language: str = "english") -> frozenset[str]:
+    """Return the stems of a word as it is written: several of an identifier or a script without spaces, or none.
+
+    >>> sorted(stems_of_word("Cats")), sorted(stems_of_word("the")), sorted(stems_of_word("getById", "english+code"))
+    (['cat'], [], ['get', 'getbyid', 'id'])
+    """
+    return frozenset(stemmed([word], language)[0])
+
+
+def words_with_stems(text: str, stems: Set[str], language: str) -> dict[str, Set[str]]:
+    """Return the different words of a text, as they are written, that have some of `stems`, with these stems.
+
+    >>> sorted(words_with_stems("Cats and a cat sat", {"cat"}, "english"))
+    ['Cats', 'cat']
+    """
+    if not stems:
+        return {}
+    simple = text.isascii() or not re.search(COMPLEX, text)
+    written = {*WORD.findall(text)} if simple else {text[start:end] for start, end in word_spans(text)}
+    shared = ((word, stems & stems_of_word(word, language)) for word in written)
+    return {word: common for word, common in shared if common}
+
+
 def counted_words(texts: Texts, language: str, progress: bool = False) -> list[list[str]]:
     """Return the counted words of each text, in order and not stemmed: all but stop words and single letters."""
     spoken = language_of(language)
@@ -137,22 +161,25 @@ def words(
     return result
 
 
-def word_spans(text: str) -> list[tuple[int, int]]:
+def word_spans(text: str, among: Collection[str] | None = None) -> list[tuple[int, int]]:
     """Return the start and end of each word that `words` finds in a text, in order; pairs of characters overlap.
+
+    With `among`, only words that are spelled so.
 
     >>> text = "Chinas 中国南"
     >>> [text[start:end] for start, end in word_spans(text)]
     ['Chinas', '中国', '国南']
     """
     if text.isascii() or not re.search(COMPLEX, text):
-        return [match.span() for match in WORD.finditer(text)]
+        spelled = WORD if among is None else re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, among))})(?!\w)")
+        return [match.span() for match in spelled.finditer(text)]
     patterns, spans = _patterns(), list[tuple[int, int]]()
     for run in patterns.run.finditer(text):
         for part in patterns.part.finditer(run[0]):
             at, letters = run.start() + part.start(), [match.span() for match in patterns.unspaced.finditer(part[0])]
             pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
             spans += [(at + first, at + last) for first, last in pairs]
-    return spans
+    return spans if among is None else [(start, end) for start, end in spans if text[start:end] in among]
 
 
 def _with_parts(identifier: re.Match[str]) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from vocable.collection.copies import content_of
+from vocable.collection.groups import FILE, page_of
 from vocable.core.graphemes import boundary
 from vocable.data import Document
 from vocable.engines.filters import beginnings
@@ -24,7 +24,7 @@ Value: TypeAlias = str | int | float | bool
 MOST_CHOICES = 200  # distinct values of a field that has a filter
 FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values
 LONGEST_VALUE = 100  # characters of a value
-ADDRESS, PATH, FILE = "url", "path", "file"  # fields of documents that are pages of a folder
+ADDRESS, PATH = "url", "path"  # fields of documents that are sections of pages
 FOLDERS = "folder"  # field for filters: the folders of a page's file
 
 
@@ -72,16 +72,26 @@ def write_documents(files: SiteFiles, shown: Sequence[Shown]) -> FileTable:
     return FileTable([], [files.add(encoder.encode(part).encode()) for part in parts])
 
 
-def write_copies(files: SiteFiles, documents: Sequence[Document]) -> str | None:
-    """Write the rows of each group of documents with the same title and text; None without such documents."""
-    groups = defaultdict[tuple[str, str], list[int]](list)
-    for row, document in enumerate(documents):
-        groups[content_of(document)].append(row)
-    copied = [rows for rows in groups.values() if len(rows) > 1]
-    if not copied:
+def page_on_site(document: Document) -> str | None:
+    """Return the page that a document is a section of: its address up to the fragment, or its file.
+
+    >>> page_on_site(Document("d", "A text.", fields={"url": "https://example.org/a/#b"}))
+    'https://example.org/a/'
+    """
+    return str(document.fields.get(ADDRESS) or "").partition("#")[0] or page_of(document)
+
+
+def write_groups(files: SiteFiles, keys: Iterable[Hashable]) -> str | None:
+    """Write the rows of each group of documents with the same key that is not None; return None without such groups."""
+    groups = defaultdict[Hashable, list[int]](list)
+    for row, key in enumerate(keys):
+        if key is not None:
+            groups[key].append(row)
+    shared = [rows for rows in groups.values() if len(rows) > 1]
+    if not shared:
         return None
-    rows = b"".join(varints([len(rows)]) + varints(gaps(np.array(rows))) for rows in copied)
-    return files.add(varints([len(copied)]) + rows)
+    rows = b"".join(varints([len(rows)]) + varints(gaps(np.array(rows))) for rows in shared)
+    return files.add(varints([len(shared)]) + rows)
 
 
 class FieldValues(NamedTuple):

@@ -56,6 +56,7 @@ class Manifest:
         encoder: the query encoder, if one is published.
         weights: the weights of the kinds of vectors that a search fuses.
         copies: name of the file with the rows of documents with the same title and text, if there are any.
+        pages: name of the file with the rows of the sections of each page, if there are pages.
         format: version of this format.
     """
 
@@ -73,6 +74,7 @@ class Manifest:
     language: str = ENGLISH
     encoder: QueryGraph | None = None
     copies: str | None = None
+    pages: str | None = None
     weights: dict[str, float] = field(default_factory=lambda: {"sparse": 1.0, "bm25": 1.0})
     format: int = SITE_FORMAT
 

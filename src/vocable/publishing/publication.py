@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from vocable.collection.collection import Collection, open_index
+from vocable.collection.copies import content_of
 from vocable.core.links import refuse_link
 from vocable.core.progress import track
 from vocable.core.storage import (
@@ -41,7 +42,15 @@ from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.languages import NO_LANGUAGE, language_of
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
-from vocable.publishing.documents import ADDRESS, Shown, together, write_copies, write_documents, write_fields
+from vocable.publishing.documents import (
+    ADDRESS,
+    Shown,
+    page_on_site,
+    together,
+    write_documents,
+    write_fields,
+    write_groups,
+)
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, FileTable, SiteFiles, is_site_file, name_of, path_of
 from vocable.publishing.manifest import (
@@ -243,7 +252,7 @@ class _Publication:
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
-        copies = write_copies(files, documents)
+        copies, pages = (write_groups(files, map(key, documents)) for key in (content_of, page_on_site))
         prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
         query = QueryReading(prompt, settings.max_length, settings.query_idf)
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
@@ -266,6 +275,7 @@ class _Publication:
             language=self.language,
             encoder=graph,
             copies=copies,
+            pages=pages,
             weights=self._weights(),
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}

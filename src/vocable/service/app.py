@@ -150,9 +150,12 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
         """Find the best documents for a query."""
         http.state.query = request.query
-        answer = (await service.search(request)).to_json()
+        answer = await service.search(request)
+        values = answer.to_json()
+        if answer.pages:
+            values["pages"] = [hit.to_json() for hit in answer.pages]
         return JSONResponse(
-            {name: value for name, value in answer.items() if name in schemas.SearchAnswer.model_fields}
+            {name: value for name, value in values.items() if name in schemas.SearchAnswer.model_fields}
         )
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)

@@ -110,9 +110,9 @@ class Batcher:
             if self.depth + len(items) > self._limit:
                 raise OverloadedError(f"more than {self._limit:,} texts, searches and changes wait")
             now = time.monotonic()
-            arrived, before = ARRIVED.get(now), max(0.0, self._started + self._doing - now)
-            before += sum(self._seconds(other, len(queue)) for other, queue in self._queues.items())
-            if (late := self._late(key, len(items), arrived, now, before)) is not None:
+            arrived, ahead = ARRIVED.get(now), max(0.0, self._started + self._doing - now)
+            ahead += sum(self._seconds(other, len(queue)) for other, queue in self._queues.items())
+            if (late := self._late(key, len(items), arrived, now, ahead)) is not None:
                 raise late
             queue = self._queues.setdefault(key, deque())
             queue.extend(_Waiting(item, future, now, arrived) for item, future in zip(items, futures, strict=True))
@@ -130,12 +130,12 @@ class Batcher:
         """Return the expected seconds of items."""
         return CAUTION * count * self._means.get(key.work, 0.0)
 
-    def _late(self, key: _Key, count: int, arrived: float, now: float, before: float) -> OverloadedError | None:
-        """Return the refusal of items that would not be done in time after `before` seconds of other work, or None.
+    def _late(self, key: _Key, count: int, arrived: float, now: float, ahead: float) -> OverloadedError | None:
+        """Return the refusal of items that would not be done in time after the seconds of work `ahead`, or None.
 
-        What has just arrived is tried if nothing is before it, however slow its kind has been.
+        What has just arrived is tried if nothing is ahead of it, however slow its kind has been.
         """
-        late = now + before + min(self._seconds(key, count), self._timeout / 2) - (arrived + self._timeout)
+        late = now + ahead + min(self._seconds(key, count), self._timeout / 2) - (arrived + self._timeout)
         if late <= 0:
             return None
         return OverloadedError(f"the work that waits would not be done within {self._timeout:g} s", late)
@@ -162,19 +162,22 @@ class Batcher:
 
     def _refuse_late(self) -> None:
         """Refuse the waiting items that are no longer expected to be done in time."""
-        now, before = time.monotonic(), 0.0
+        now, ahead = time.monotonic(), 0.0
         refused = list[tuple[_Waiting, object]]()
         waiting = [(item.since, key, item) for key, queue in self._queues.items() for item in queue]
         for _, key, item in sorted(waiting, key=lambda entry: entry[0]):
             if item.future.cancelled():
                 continue
-            if (late := self._late(key, 1, item.arrived, now, before)) is None:
-                before += self._seconds(key, 1)
+            if (late := self._late(key, 1, item.arrived, now, ahead)) is None:
+                ahead += self._seconds(key, 1)
             else:
                 refused.append((item, late))
         if refused:
-            gone = {id(item) for item, _ in refused}
-            left = ((key, deque(item for item in queue if id(item) not in gone)) for key, queue in self._queues.items())
+            refused_items = {id(item) for item, _ in refused}
+            left = (
+                (key, deque(item for item in queue if id(item) not in refused_items))
+                for key, queue in self._queues.items()
+            )
             self._queues = {key: queue for key, queue in left if queue}
             self._return(None, refused)
 

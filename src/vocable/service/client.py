@@ -140,7 +140,7 @@ def search_service(url: str, queries: Iterable[Query], *, like: str | None = Non
     """
     if local := next((name for name in LOCAL if settings.pop(name, None)), None):
         raise ArgumentError(f"{local} is for an index on this machine: a service has its own")
-    settings = {name: value for name, value in settings.items() if name not in LOCAL}
+    settings = {"sections": False} | {name: value for name, value in settings.items() if name not in LOCAL}
     with Client(url, token=os.environ.get(TOKEN_VARIABLE)) as client:
         for query in queries:
             if not query.text:  # a blank line of stdin

@@ -53,9 +53,11 @@ class ServiceTool(NamedTuple):
 
 
 async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
+    if "sections" not in request.model_fields_set:
+        request = request.model_copy(update={"sections": False})
     answer = await service.search(request)
     values = {name: value for name, value in answer.to_json().items() if name not in ("id", "query")}
-    return values | {"hits": [_found(hit) for hit in answer.hits]}
+    return values | {"hits": [_found(hit) for hit in answer.pages or answer.hits]}
 
 
 def _found(hit: Hit) -> dict[str, object]:
@@ -87,7 +89,8 @@ TOOLS = {
     "search": ServiceTool(
         "Search {index}. Returns the best documents for a question or keywords, best first, with id, title, fields and "
         f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters; … ends a longer text, or a field of over "
-        f"{MAX_FIELD_TEXT}. `copies` are ids of hits with the same text. Matches by meaning as well as by words. "
+        f"{MAX_FIELD_TEXT}. A page is one hit, with further `sections`; `copies` are ids of hits with the same text. "
+        "Matches by meaning as well as by words. "
         "Scores compare only within one search. `offset` gets further hits.",
         SearchRequest,
         _search,

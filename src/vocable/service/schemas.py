@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, mode
 from typing_extensions import Doc
 
 from vocable.collection.facets import Facet
+from vocable.collection.groups import FurtherSection
 from vocable.collection.records import Answer, Hit, Passage
 from vocable.data import Document, Query
 from vocable.explanation.explain import Explanation
@@ -155,6 +156,9 @@ class SearchRequest(JSONBody):
     vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
     k: int = Field(default=10, ge=1, description="Number of hits to return, best first.")
     explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
+    sections: bool = Field(
+        default=True, description="false: the answer also has `pages`, the hits by page of a folder."
+    )
     rerank: bool | None = Field(
         default=None, description="Rerank with the cross encoder of the service; by default if it has one."
     )
@@ -215,6 +219,8 @@ class FoundDocument(WrittenDocument):
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
     snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
     copies: list[Id] = Field(default=[], description="Ids of lower hits with the same title and text.")
+    group: str | None = Field(default=None, description="The file of the page that the document is a section of.")
+    sections: list[FurtherSection] = Field(default=[], description="Of an entry of `pages`: further hits of its page.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
@@ -228,6 +234,7 @@ class FoundDocument(WrittenDocument):
             first_score=self.first_score,
             parts=self.parts,
             copies=tuple(self.copies),
+            sections=tuple(self.sections),
         )
 
 
@@ -240,10 +247,13 @@ class SearchAnswer(BaseModel):
     note: str | None = Field(default=None, description="The words of the query that no document has, in a sentence.")
     facets: list[Facet] = Field(default=[], description="Counts of fields' values among the best hits.")
     weights: dict[str, float] | None = Field(default=None, description="Weights of the kinds of vectors searched.")
+    pages: list[FoundDocument] = Field(
+        default=[], description="With `sections` false: the best hit of each page of a folder, with further sections."
+    )
 
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query as a record."""
-        hits = tuple(document.hit() for document in self.hits)
+        hits, pages = (tuple(document.hit() for document in listed) for listed in (self.hits, self.pages))
         return Answer(
             query=query,
             hits=hits,
@@ -252,6 +262,7 @@ class SearchAnswer(BaseModel):
             note=self.note,
             facets=tuple(self.facets),
             weights=self.weights,
+            pages=pages,
         )
 
 

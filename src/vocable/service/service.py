@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
-from vocable.collection.search import ALL_DOCUMENTS
+from vocable.collection.search import ANY_DOCUMENT
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
 from vocable.encoding.protocol import EncodedTexts
@@ -32,6 +32,7 @@ from vocable.engines.base import rows_of
 from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
+from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
 from vocable.language.query_syntax import parse_query
@@ -161,7 +162,7 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options["filter"])
-        if options["idf_filter"] != ALL_DOCUMENTS:
+        if options["idf_filter"] != ANY_DOCUMENT:
             self.check_filter(options["idf_filter"])
         liked = options["like"] is not None
         if request.query is None and request.vector is not None and options["weights"] is None:
@@ -349,7 +350,7 @@ class Service:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         current = self.collection.current()
-        plan = current.searcher.plan(k, options, facets=options["facets"], spare=True)
+        plan = current.searcher.plan(k, options, facets=options["facets"], sections=options["sections"], spare=True)
         vectors = prune(self._weighed(rows, options["query_idf"], plan.idf_filter), **select(Pruning, options))
         encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
         answers = Answers(
@@ -382,7 +383,7 @@ class Service:
         ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows))
         if document.id not in dict(ranking.hits(0)):
             return why
-        [parts] = score_parts(collection, ranking, 0, [document], request.query)
+        [parts] = score_parts(ranking, 0, [document], QueryWords(request.query, collection.settings.language))
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
@@ -404,7 +405,7 @@ class Service:
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
         """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
 
-        The IDF is that of the documents that pass a filter, by default all.
+        The documents that pass a filter, by default all, give the terms their IDF.
         """
         power = self._query_idf if query_idf is None else query_idf
         return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,6 +16,7 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
+from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
 from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
@@ -58,7 +60,8 @@ class ViewedDocument:
     """A document with its ranks and scores by ranking, and its `shared` terms by number and by largest contribution.
 
     `sparse` is the score of the explanation. `cut` is true if only a part of the text is shown, such as a passage.
-    `copies` are the ids of documents with the same title and text.
+    `copies` are the ids of documents with the same title and text. A document that is a section of a page has the
+    page's ranks; `sections` has the further sections of its page by each ranking in whose first k it is the best one.
     """
 
     id: str
@@ -72,6 +75,7 @@ class ViewedDocument:
     ranks: dict[str, int]
     scores: dict[str, float]
     copies: list[str]
+    sections: dict[str, list[FurtherSection]]
 
 
 @dataclass(frozen=True)
@@ -148,11 +152,12 @@ def view(
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
-    near = dict.fromkeys(identifier for name in show for identifier, _ in hits[name][: 2 * request.k])
-    known = [document for document in collection.documents(list(near)) if document is not None]
-    stands_for = representatives(known)
-    places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
-    ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
+    depth = max(SPARE_HITS, (1 + FURTHER) * request.k) if collection.searcher.has_pages else 2 * request.k
+    near = dict.fromkeys(name for ranked in hits.values() for name, _ in ranked[:depth])
+    known = {document.id: document for document in collection.documents(list(near)) if document is not None}
+    stands_for = representatives(known.values())
+    entries = {name: _entries(ranked, stands_for, known, request.k) for name, ranked in hits.items()}
+    ids = dict.fromkeys(best for name in show for best in entries[name].best)
     typed = parse_query(request.query) if request.like is None else TypedQuery("")
     [asked] = [typed.text] if request.like is None else collection.texts([request.like])
     names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
@@ -164,7 +169,7 @@ def view(
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
         marks = explained.marks(terms_in(text))
-        standings = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
+        listed = {name: of_name for name, of_name in entries.items() if document.id in of_name.ranks}
         documents.append(
             ViewedDocument(
                 id=document.id,
@@ -175,9 +180,10 @@ def view(
                 matches=list(explained.matches[:MARKED]),
                 sparse=explained.score,
                 shared=len(explained.matches),
-                ranks={name: rank for name, (rank, _) in standings.items()},
-                scores={name: score for name, (_, score) in standings.items()},
+                ranks={name: of_name.ranks[document.id] for name, of_name in listed.items()},
+                scores={name: of_name.scores[document.id] for name, of_name in listed.items()},
                 copies=[name for name, first in stands_for.items() if first == document.id != name],
+                sections={name: one.best[document.id] for name, one in entries.items() if document.id in one.best},
             )
         )
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
@@ -202,12 +208,30 @@ def view(
     )
 
 
-def _places(hits: Hits, stands_for: Mapping[str, str]) -> dict[str, tuple[int, float]]:
-    """Return the rank and the score of each hit by its id; copies have the place of the best."""
+class _Entries(NamedTuple):
+    """The scores of the hits of a ranking, the ranks of their pages, and the `best` k with their further sections."""
+
+    scores: dict[str, float]
+    ranks: dict[str, int]
+    best: dict[str, list[FurtherSection]]
+
+
+def _entries(hits: Hits, stands_for: Mapping[str, str], known: Mapping[str, Document], k: int) -> _Entries:
+    """Return the entries of a ranking: copies have the place of the best, and so have `known` sections of a page."""
     scores: dict[str, float] = {}
     for identifier, score in hits:
         scores.setdefault(stands_for.get(identifier, identifier), score)
-    return {identifier: (rank, score) for rank, (identifier, score) in enumerate(scores.items(), start=1)}
+
+    def page(identifier: str) -> str | None:
+        return page_of(known[identifier]) if identifier in known else None
+
+    pages = grouped(scores, page, len(scores))
+    ranks = {identifier: rank for rank, group in enumerate(pages, start=1) for identifier in group}
+    best = {
+        first: [FurtherSection.of(known[identifier], scores[identifier]) for identifier in further[:FURTHER]]
+        for first, *further in grouped(scores, page, k)
+    }
+    return _Entries(scores, ranks, best)
 
 
 def _facets(collection: Collection, hits: Hits) -> list[Facet]:
@@ -228,7 +252,7 @@ def _rankings(
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors.
 
-    The rankings are those of each space, of a search by default and of its reranking, and of the whole vector if the
+    There is a ranking of each space, of a search by default and of its reranking, and of the whole vector if the
     request prunes it.
     """
     searcher, conditions = collection.searcher, request.options(SearchOptions)

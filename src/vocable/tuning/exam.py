@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_judgments, read_queries
+from vocable.engines.protocols import Space
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import Encoded
@@ -193,11 +194,12 @@ class ExamAnswers(NamedTuple):
 
 def answer(encoded: Encoded, words: SpaceIndex, dataset: Dataset) -> ExamAnswers:
     """Search an encoded dataset, by the model alone and fused with its words."""
-    retriever = DatasetRetriever("exam", dataset, {"sparse": sparse_index(encoded), "bm25": words})
+    indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded), "bm25": words}
     queries = judged_queries(dataset, encoded.queries)
-    judged = Judged(retriever, queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
+    judged = Judged(DatasetRetriever("exam", dataset, indexes), queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
     return ExamAnswers(
-        judged.evaluate("alone", {"sparse": 1.0}), judged.evaluate("hybrid", dict.fromkeys(retriever.spaces, 1.0))
+        judged.evaluate("alone", {"sparse": 1.0}, cost=indexes["sparse"].cost),
+        judged.evaluate("hybrid", dict.fromkeys(indexes, 1.0)),
     )
 
 

@@ -185,6 +185,7 @@ def area(heights: np.ndarray) -> float:
 def variants(settings: WackinessOptions) -> dict[str, WackinessOptions]:
     """Return variants of the settings, each with a single change, by the change.
 
+    >>> from vocable.options import check
     >>> ", ".join(variants(check(WackinessOptions, {"k": 100})))
     'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
     """

@@ -8,6 +8,7 @@ import { placedWords, wordsOf } from "./words.js";
 const FORMAT = 3;
 const DEPTH = 100; // hits of each ranking that are fused, at least
 const NAMED = 3; // copies of a document that are named
+const FURTHER = 3; // sections of a page that are listed below its best one
 const LIGHT = 1 / 32, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
 const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
 const { fround } = Math;
@@ -40,16 +41,20 @@ export class Collection {
   /**
    * The k best documents for a text. `passes` are values by field: a document passes that has one of the values of each
    * field. Without BM25's words, or `hybrid` false, the scores are the model's alone. If `merged`, documents with the same
-   * title and text are one hit, which has the first of its `copies` and the number of all.
+   * title and text are one hit, which has the first of its `copies` and the number of all; and so are the sections of a
+   * page, the best of which has up to three further `sections`.
    */
   async search(text, { k = 10, passes = {}, hybrid = this.words, merged = false, signal } = {}) {
-    const { hits, terms, words } = await this.#ranked(text, merged ? Math.max(2 * k, DEPTH) : k, { k, passes, hybrid, signal });
-    const copies = merged && this.copies ? await this.#copies(signal) : new Map(), seen = new Set();
-    const first = hits.filter(({ row }) => !seen.has(copies.get(row) ?? row) && seen.add(copies.get(row) ?? row)).slice(0, k);
-    return Promise.all(first.map(async (hit) => {
+    const depth = merged ? Math.max((1 + FURTHER) * k, DEPTH) : k;
+    const { hits, terms, words } = await this.#ranked(text, depth, { k, passes, hybrid, signal });
+    const [copies, pages] = await Promise.all([this.copies, this.pages].map((file) => (merged && file ? this.#groups(file, signal) : new Map())));
+    const different = grouped(hits, copies, Infinity).map(([hit]) => hit);
+    const documents = (rows) => Promise.all(rows.map((row) => this.#document(row, signal)));
+    return Promise.all(grouped(different, pages, k).map(async ([hit, ...further]) => {
       const others = (copies.get(hit.row) ?? []).filter((row) => row !== hit.row);
-      const [shown, ...named] = await Promise.all([hit.row, ...others.slice(0, NAMED)].map((row) => this.#document(row, signal)));
-      return { ...hit, ...shown, why: this.#why(hit.row, terms, words), copies: named, copied: others.length };
+      const [[shown], named, sections] = await Promise.all([
+        documents([hit.row]), documents(others.slice(0, NAMED)), documents(further.slice(0, FURTHER).map(({ row }) => row))]);
+      return { ...hit, ...shown, why: this.#why(hit.row, terms, words), copies: named, copied: others.length, sections };
     }));
   }
 
@@ -91,9 +96,9 @@ export class Collection {
     return { words: names, guesses };
   }
 
-  /** The rows of all documents with the same title and text, by each of these rows. */
-  async #copies(signal) {
-    const cursor = new Cursor(await this.#file(this.copies, signal)), groups = new Map();
+  /** The rows of each group of documents in a file, by each of these rows. */
+  async #groups(file, signal) {
+    const cursor = new Cursor(await this.#file(file, signal)), groups = new Map();
     for (let left = cursor.number(); left; left -= 1) {
       const rows = [...summed(cursor, cursor.number())];
       for (const row of rows) groups.set(row, rows);
@@ -315,6 +320,17 @@ function best(scores, depth) {
     if (rounded[row] > 0 && rounded[row] >= least) hits.push({ row, score: rounded[row] });
   }
   return hits.sort(order).slice(0, depth);
+}
+
+/** Hits, best first, in groups in the place of the best; they end where there would be more than `most` groups. */
+function grouped(hits, groupOf, most) {
+  const groups = new Map();
+  for (const hit of hits) {
+    const key = groupOf.get(hit.row) ?? hit.row;
+    if (!groups.has(key) && groups.size === most) break;
+    groups.set(key, [...(groups.get(key) ?? []), hit]);
+  }
+  return [...groups.values()];
 }
 
 const order = (one, other) => other.score - one.score || one.row - other.row;

@@ -180,12 +180,11 @@ export class VocableSearch extends HTMLElement {
     if (this.#error.textContent !== error) this.#error.textContent = error;
   }
 
-  #draw(all, text, words) {
+  #draw(hits, text, words) {
     this.#note.textContent = "";
-    const hits = all.filter((hit, i) => !hit.url || all.findIndex((one) => one.url === hit.url) === i); // parts of one page
     this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, words)));
     this.#none.textContent = text && !hits.length ? "No document." : "";
-    this.#more.hidden = all.length < this.#k || this.#k >= MOST;
+    this.#more.hidden = hits.length < this.#k || this.#k >= MOST;
     this.#status.textContent = !text ? "" : hits.length
       ? `${hits.length} ${hits.length === 1 ? "document" : "documents"}. The first: ${nameOf(hits[0])}.` : "No document.";
   }
@@ -205,6 +204,7 @@ export class VocableSearch extends HTMLElement {
       element("h2", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
         : element("span", { class: "target", tabindex: "-1" }, name)),
       element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, words)))),
+      sectionsOf(hit.sections, this.#base),
       hit.copied ? element("p", { class: "copies" }, "Also in ", copiesOf(hit, this.#base)) : null,
       factsOf(hit.facts), whyOf(hit.why)));
   }
@@ -335,6 +335,13 @@ function copiesOf({ copies, copied }, base) {
   const links = copies.map(({ id, url }) => (linkOf(url, base) ? element("a", { href: linkOf(url, base) }, id) : id));
   const more = copied > copies.length ? [` and ${copied - copies.length} more`] : [];
   return [...links.flatMap((one, i) => (i ? [", ", one] : [one])), ...more];
+}
+
+/** The further sections of a document's page. */
+function sectionsOf(sections, base) {
+  const items = sections.map((one) => [nameOf(one), linkOf(one.url, base)]).map(([name, link]) =>
+    element("li", { dir: "auto" }, link ? element("a", { href: link }, name) : name));
+  return items.length ? element("ul", { class: "sections", "aria-label": "Further sections of the page" }, items) : null;
 }
 
 const nameOf = (hit) => hit.title || hit.id;

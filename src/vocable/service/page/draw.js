@@ -58,8 +58,8 @@ export function costsOf({ sparse, unpruned = sparse }, milliseconds) {
 
 /** In words: what pruning does to the k best. */
 export function effectOf(documents, k) {
-  const now = documents.filter((one) => one.ranks.sparse <= k);
-  const before = documents.filter((one) => one.ranks.unpruned <= k);
+  const now = documents.filter((one) => one.sections.sparse);
+  const before = documents.filter((one) => one.sections.unpruned);
   const same = now.filter((one) => one.ranks.unpruned === one.ranks.sparse).length;
   const fresh = now.filter((one) => !(one.ranks.unpruned <= k)).length;
   const lost = before.filter((one) => !(one.ranks.sparse <= k)).length;
@@ -69,8 +69,8 @@ export function effectOf(documents, k) {
 
 /** One ranking: its heading, its k best documents, and what pruning lost. */
 export function columnOf({ title, documents, by, k, pruned, others, pick, like }) {
-  const shown = documents.filter((one) => one.ranks[by] <= k).sort((a, b) => a.ranks[by] - b.ranks[by]);
-  const lost = !pruned ? [] : documents.filter((one) => one.ranks.unpruned <= k && !(one.ranks.sparse <= k));
+  const shown = documents.filter((one) => one.sections[by]).sort((a, b) => a.ranks[by] - b.ranks[by]);
+  const lost = !pruned ? [] : documents.filter((one) => one.sections.unpruned && !(one.ranks.sparse <= k));
   const most = Math.max(...shown.flatMap((one) => one.matches.map((match) => match.share)), 0.01);
   const column = element("div", { class: "column", role: "group", "aria-label": title }, element("h3", {}, title));
   if (!shown.length) column.append(element("p", { class: "none" }, "No document."));
@@ -136,9 +136,18 @@ function hitOf(found, { by, k, most, pruned, others, pick, like }) {
       element("span", { class: "score" }, unseen("score "), one.scores[by].toFixed(2))),
     nameOf(one) === one.id ? null : element("p", { class: "id" }, one.id),
     one.copies.length ? element("p", { class: "copies" }, `also in ${one.copies.join(", ")}`) : null,
-    text, whole || null, element("button", { type: "button", class: "like", click: () => like(one.id) }, "More like this"),
+    text, whole || null, sectionsOf(one.sections[by]), element("button", { type: "button", class: "like", click: () => like(one.id) }, "More like this"),
     matchesOf(one, by, most),
     fields.length || ranks.length ? element("div", { class: "facts" }, ...fields, element("ul", { class: "ranks", "aria-label": "rank elsewhere" }, ...ranks)) : null));
+}
+
+/** The further sections of a document's page. */
+function sectionsOf(sections) {
+  if (!sections.length) return null;
+  return element("ul", { class: "sections", "aria-label": "further sections of the page" }, ...sections.map(({ id, title, url }) => {
+    const name = nameOf({ id, title: [{ text: title }] }), link = linkOf("url", url);
+    return element("li", { dir: "auto" }, link ? element("a", { href: link, title: link }, name) : element("span", { title: id }, name));
+  }));
 }
 
 export const nameOf = (one) => plain(one.title).map((part) => part.text).join("") || one.id;

@@ -163,7 +163,7 @@ function draw(view, other) {
   $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "sparse" })
     : element("p", { class: "error column" }, `${short(info.compare_with)}: ${other.message}`)));
   $("columns").classList.toggle("two", columns.length > 1);
-  const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
+  const found = view.documents.filter((one) => one.sections[state.by]);
   $("more").hidden = found.length < state.k || state.k >= MOST;
   const fields = view.documents.flatMap((one) => Object.entries(one.fields));
   const field = fields.find(([name, value]) => typeof value !== "object" && !linkOf(name, value));
