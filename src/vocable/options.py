@@ -78,7 +78,7 @@ class Pruning(TypedDict, total=False):
     mass: Annotated[float | None, Gt(0), Le(1), Doc("Keep the fewest terms that have this share of the total weight.")]
 
 
-class Reading(TypedDict, total=False):
+class ModelInput(TypedDict, total=False):
     """The number type of a model, and the length of its input."""
 
     dtype: Annotated[
@@ -87,18 +87,18 @@ class Reading(TypedDict, total=False):
     max_length: Annotated[int | None, Ge(1), Doc("Tokens per text; by default the model's own maximum.")]
 
 
-class Running(TypedDict, total=False):
+class Backend(TypedDict, total=False):
     """The device and the library that compute a model."""
 
     device: Device
     runtime: ModelRuntime
 
 
-class Inference(Reading, Running, total=False):
+class Inference(ModelInput, Backend, total=False):
     """The device, library and number type of a model, and the length of its input."""
 
 
-class DocumentEncoding(Reading, Pruning, total=False):
+class DocumentEncoding(ModelInput, Pruning, total=False):
     """The encoding of documents that an index keeps for later documents."""
 
     long_documents: Annotated[
@@ -111,7 +111,7 @@ class DocumentEncoding(Reading, Pruning, total=False):
     ]
 
 
-class Encoding(DocumentEncoding, Running, total=False):
+class Encoding(DocumentEncoding, Backend, total=False):
     """Encoding of documents."""
 
 

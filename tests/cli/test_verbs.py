@@ -55,7 +55,11 @@ def test_every_argument_has_a_help_text(name: str) -> None:
 
 def test_an_option_of_a_record_knows_the_record_that_defines_it() -> None:
     owners = {name: one.record for name, one in fields(Encoding).items()}
-    assert (owners["max_terms"], owners["device"], owners["long_documents"]) == ("Pruning", "Inference", "Encoding")
+    assert (owners["max_terms"], owners["device"], owners["long_documents"]) == (
+        "Pruning",
+        "Backend",
+        "DocumentEncoding",
+    )
 
 
 @pytest.mark.parametrize(

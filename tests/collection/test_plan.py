@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.ranking import Ranking, best
-from vocable.options import Fusion, SearchOptions
+from vocable.options import Fusion, SearchOptions, check
 
 N, Q = 30, 3
 IDS = [f"d{row:02}" for row in range(N)]
@@ -24,39 +25,43 @@ SPACES: tuple[Space, ...] = ("sparse", "bm25", "dense")
 EXAMPLE: SearchOptions = {"offset": 20, "rerank": "cross", "rerank_depth": 50}
 
 
+def depths_of(k: int, options: SearchOptions, spaces: int, **others: Any) -> Depths:
+    return Depths.of(k, check(SearchOptions, options), spaces, **others)
+
+
 def test_the_worked_example_of_depths() -> None:
-    assert Depths.of(10, EXAMPLE, 2) == Depths(k=10, offset=20, depth=100, first=50, kept=30)
+    assert depths_of(10, EXAMPLE, 2) == Depths(k=10, offset=20, depth=100, first=50, kept=30)
 
 
 def test_depths_of_one_space_and_of_few_documents() -> None:
-    assert Depths.of(10, {}, 1) == Depths(10, 0, depth=10, first=10, kept=10)
-    assert Depths.of(150, {}, 3) == Depths(150, 0, depth=150, first=150, kept=150)
-    assert Depths.of(150, {}, 3, reachable=lambda k: min(k, 7)) == Depths(150, 0, depth=100, first=7, kept=150)
+    assert depths_of(10, {}, 1) == Depths(10, 0, depth=10, first=10, kept=10)
+    assert depths_of(150, {}, 3) == Depths(150, 0, depth=150, first=150, kept=150)
+    assert depths_of(150, {}, 3, reachable=lambda k: min(k, 7)) == Depths(150, 0, depth=100, first=7, kept=150)
 
 
 def test_spare_candidates_do_not_change_what_is_fused() -> None:
-    assert Depths.of(10, {}, 1, spare=2) == Depths(10, 0, depth=100, first=100, kept=SPARE_HITS)
-    assert Depths.of(200, {}, 2, spare=2) == Depths(200, 0, depth=200, first=400, kept=400)
-    assert Depths.of(10, {}, 1, spare=2, most=40) == Depths(10, 0, depth=40, first=40, kept=40)
-    assert Depths.of(60, {}, 1, spare=2, most=40) == Depths(60, 0, depth=60, first=60, kept=60)
+    assert depths_of(10, {}, 1, spare=2) == Depths(10, 0, depth=100, first=100, kept=SPARE_HITS)
+    assert depths_of(200, {}, 2, spare=2) == Depths(200, 0, depth=200, first=400, kept=400)
+    assert depths_of(10, {}, 1, spare=2, most=40) == Depths(10, 0, depth=40, first=40, kept=40)
+    assert depths_of(60, {}, 1, spare=2, most=40) == Depths(60, 0, depth=60, first=60, kept=60)
 
 
 def test_sorted_pages_are_of_the_same_hits() -> None:
-    first, later = (Depths.of(10, {"sort": "year", "offset": offset}, 2, spare=2) for offset in (0, 300))
+    first, later = (depths_of(10, {"sort": "year", "offset": offset}, 2, spare=2) for offset in (0, 300))
     assert (first.kept, first.first, first.depth) == (later.kept, later.first, later.depth) == (100, 100, 100)
-    assert Depths.of(10, {"sort": "-year", "sort_hits": 300}, 2).kept == 300
+    assert depths_of(10, {"sort": "-year", "sort_hits": 300}, 2).kept == 300
 
 
 def test_a_fused_page_beyond_what_is_fused_is_refused() -> None:
-    assert Depths.of(10, {"offset": 90}, 2).first == 100
+    assert depths_of(10, {"offset": 90}, 2).first == 100
     with pytest.raises(ArgumentError) as raised:
-        Depths.of(10, {"offset": 91}, 2)
+        depths_of(10, {"offset": 91}, 2)
     assert "offset + k must be at most 100 in a fused search, not 101" in str(raised.value)
-    assert Depths.of(10, {"offset": 91}, 1).first == 101
-    assert Depths.of(10, {"offset": 91}, 2, reachable=lambda k: min(k, 50)).first == 50
-    assert Depths.of(10, {**EXAMPLE, "offset": 150, "rerank_depth": 160}, 2).first == 160
+    assert depths_of(10, {"offset": 91}, 1).first == 101
+    assert depths_of(10, {"offset": 91}, 2, reachable=lambda k: min(k, 50)).first == 50
+    assert depths_of(10, {**EXAMPLE, "offset": 150, "rerank_depth": 160}, 2).first == 160
     with pytest.raises(ArgumentError):
-        Depths.of(10, {**EXAMPLE, "offset": 151, "rerank_depth": 160}, 2)
+        depths_of(10, {**EXAMPLE, "offset": 151, "rerank_depth": 160}, 2)
 
 
 def ranking_of(scores: np.ndarray, depth: int) -> Ranking:
@@ -112,7 +117,7 @@ def test_a_plan_is_carried_out_as_by_brute_force(
     years = {name: int(year) for name, year in zip(IDS, generator.integers(2000, 2004, N), strict=True)}
     options: SearchOptions = {"fusion": fusion, "like": like, "min_score": least, "sort": order, "sort_hits": k}
     depth = 6  # of each space, as if a fusion took six hits at least
-    plan = SearchPlan.of(Depths(k, 0, depth if len(weights) > 1 else k, k, k), weights, options)
+    plan = SearchPlan.of(Depths(k, 0, depth if len(weights) > 1 else k, k, k), weights, check(SearchOptions, options))
     searched = {space: ranking_of(scores[space], plan.depths.depth + 1) for space in weights}
     if like is None:
         searched = {space: ranking.first(plan.depths.depth) for space, ranking in searched.items()}
@@ -150,7 +155,7 @@ def test_each_space_is_searched_once_for_equal_conditions() -> None:
     scores = np.random.default_rng(0).permuted(np.tile(np.arange(1.0, N + 1), (Q, 1)), axis=1)
 
     def carried_out(k: int, weights: Mapping[Space, float], options: SearchOptions) -> Ranking:
-        plan = SearchPlan.of(Depths.of(k, options, len(weights)), weights, options)
+        plan = SearchPlan.of(depths_of(k, options, len(weights)), weights, check(SearchOptions, options))
 
         def search(space: Space) -> Ranking:
             _ = queries.vectors

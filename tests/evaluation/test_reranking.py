@@ -84,8 +84,6 @@ def test_select_measures_rerankings(toy_model: SparseEncoder, dataset: Dataset, 
     assert whole.rerank_p50_ms is None
     assert (again.answer_p95_ms or 0) > (again.rerank_p50_ms or 0) > 0
     assert f"toy rerank={DEPTH}" in str(found)
-    [_, search] = found.commands(points[f"rerank={DEPTH}"])
-    assert search.endswith(f"--rerank {cross} --rerank-depth {DEPTH}")
     assert json.loads(json.dumps(found.to_json()))["settings"][-1]["setting"]["rerank"] == DEPTH
 
 

@@ -23,7 +23,7 @@ HELP_SECTIONS = ("Arguments", "Options", "Ranking", "Model", "Limits", "Rarely u
 RANKING_RECORDS = ["Matching", "RankingOptions", "RerankOptions", "SortOptions", "ListOptions", "AnswerOptions"]
 HEADING_OF_RECORD = {
     **dict.fromkeys(RANKING_RECORDS, "Ranking"),
-    **dict.fromkeys(("Reading", "Running", "DocumentEncoding", "Pruning", "QueryEncoding", "load"), "Model"),
+    **dict.fromkeys(("ModelInput", "Backend", "DocumentEncoding", "Pruning", "QueryEncoding", "load"), "Model"),
     "ServiceLimits": "Limits",
 }
 RARELY_USED = {"allow_changed_model", "engine_options", "skip_bad"}

@@ -26,7 +26,7 @@ from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import MIN_DEPTH, aligned, fused, fusion_depth
 from vocable.indexes.ranking import Ranking
-from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, select
+from vocable.options import Fusion, Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, check, select
 
 SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
 Weights = Mapping[Space, float]  # of the spaces that a search fuses, above 0
@@ -92,7 +92,7 @@ class SearchPlan:
     like: str | None = None  # id of a document whose vectors are the query
     min_score: float | None = None
     matching: Matching = field(default_factory=Matching)
-    reranking: RerankOptions = field(default_factory=RerankOptions)
+    reranking: RerankOptions = field(default_factory=lambda: check(RerankOptions, {}))
     sort: str | None = None  # field, or -FIELD
     query_encoding: QueryEncoding = field(default_factory=QueryEncoding)
     facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
