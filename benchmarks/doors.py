@@ -130,9 +130,7 @@ def row_of(place: str, source: str, count: int) -> tuple[list[str], bool]:
         doors["HTTP"] = [with_copies(answer["hits"]) for answer in answers]
         doors["MCP"] = asyncio.run(by_agent(served.url, dataset.queries, k))
         doors["page"] = [by_page(http, query, name, k) for query in dataset.queries]
-    equal = sum(
-        len({tuple(hits[number][:K]) for hits in doors.values()}) == 1 for number in range(len(dataset.queries))
-    )
+    equal = sum(alike([hits[number] for hits in doors.values()]) for number in range(len(dataset.queries)))
     values = [measured(dataset, hits) for hits in doors.values()]
     cells = [place, str(len(dataset.queries)), f"{usual.values[MEASURE]:.4f}", *(f"{value:.4f}" for value in values)]
     same = equal == len(dataset.queries) and len({round(value, 12) for value in [usual.values[MEASURE], *values]}) == 1

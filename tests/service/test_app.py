@@ -321,7 +321,7 @@ def test_a_service_reranks_unless_it_is_told_not_to(served: Callable[..., Client
         answer = client("POST", "/search", json=refused)
         assert (answer.status_code, match in answer.json()["error"]) == (422, True)
     answer = plain("POST", "/search", json={**request, "rerank": True})
-    assert (answer.status_code, "serve with --rerank" in answer.json()["error"]) == (422, True)
+    assert (answer.status_code, "without a cross encoder" in answer.json()["error"]) == (422, True)
     answer = plain("POST", "/search", json={**request, "rerank_depth": 3})
     assert (answer.status_code, "needs `rerank`" in answer.json()["error"]) == (422, True)
     assert client("GET", "/info").json()["rerank"] == cross

@@ -69,6 +69,12 @@ class Commit(NamedTuple):
     segments: list[SegmentRecord]
 
 
+def _first_commit(engine: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Commit:
+    return Commit(
+        engine=engine, format=COMMIT_FORMAT, number=0, next=1, spaces=dict(spaces), settings=settings, segments=[]
+    )
+
+
 def read_commit(directory: OpenFolder) -> Commit:
     """Read the commit of a folder; raise `VectorsError` if it is missing, damaged or of another version."""
     place = directory.path
@@ -119,9 +125,7 @@ class FolderStore(SegmentedStore):
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         try:
             with replacing_folder(address) as work:
-                _write_commit(
-                    OpenFolder(work), Commit(cls.about.engine, COMMIT_FORMAT, 0, 1, dict(spaces), settings, [])
-                )
+                _write_commit(OpenFolder(work), _first_commit(cls.about.engine, spaces, settings))
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -269,7 +273,9 @@ class FolderStore(SegmentedStore):
             records.append(record)
         if any(record not in commit.segments for record in records):
             directory.sync()
-        new = Commit(commit.engine, COMMIT_FORMAT, commit.number + 1, number, self.spaces, draft.settings, records)
+        new = commit._replace(
+            number=commit.number + 1, next=number, spaces=self.spaces, settings=draft.settings, segments=records
+        )
         _write_commit(directory, new)
         self._commit_read = new
         self._tidy()
@@ -341,7 +347,7 @@ class FolderStore(SegmentedStore):
 def write_index(folder: Path, snapshot: Snapshot, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
     """Write a snapshot as a new folder, whole or not at all."""
     with replacing_folder(folder) as work:
-        _write_commit(OpenFolder(work), Commit("folder", COMMIT_FORMAT, 0, 1, dict(spaces), settings, []))
+        _write_commit(OpenFolder(work), _first_commit(FolderStore.about.engine, spaces, settings))
         store = FolderStore.open(str(work))
         with store.changing():
             assert store._draft is not None

@@ -193,7 +193,7 @@ class Service:
     def _reranking(self, request: SearchRequest) -> RerankOptions:
         """Return the options of a request's reranking; the service's numbers are their limits."""
         if request.rerank and self.rerank["rerank"] is None:
-            raise ArgumentError("rerank: the service has no cross encoder: serve with --rerank MODEL")
+            raise ArgumentError("rerank: the service was started without a cross encoder")
         limits: dict[str, Any] = {**self.rerank}
         asked = {name: value for name in limits if name != "rerank" and (value := getattr(request, name)) is not None}
         for name, value in asked.items():
