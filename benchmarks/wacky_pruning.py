@@ -24,7 +24,7 @@ from vocable.encoding.vectors import selected
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.encoded import encode_dataset
-from vocable.evaluation.quality import JudgedMeasures, parse_measures
+from vocable.evaluation.measures import JudgedMeasures, parse_measures
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.options import check

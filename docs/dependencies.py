@@ -31,7 +31,6 @@ REASONS = {
     "pyyaml": "recipes, cards of models",
     "pystemmer": "stems of BM25's words",
     "bm25s": "stop words of BM25",
-    "ir-measures": "measures, records of judgments and runs",
     "safetensors": "weights of looked-up queries, metadata of weights",
     "typing-extensions": "types of Python 3.12 and later",
 }

@@ -73,7 +73,7 @@ NOT_IN_SCHEMA = {  # keys whose name says nearly all, and what the schema leaves
     "learning_rate": "the highest rate",
     "log_every": "steps",
     "masking": "which tokens are guessed",
-    "measures": "names of ir_measures",
+    "measures": "names of measures",
     "pooling": "how the tokens of a text become one vector",
     "query_length": "most tokens of a query; the rest is cut",
     "ramp": "how the weight rises",

@@ -4,21 +4,19 @@ import json
 import math
 from pathlib import Path
 
-import ir_measures
 import numpy as np
 import pytest
-from ir_measures import ScoredDoc
 from sentence_transformers import SparseEncoder
 
 from tests.evaluation.rankings import sparse_ranking
-from vocable.data import Document, Qrel, Query
+from vocable.data import Document, Qrel, Query, ScoredDoc
 from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.plans import evaluate_system
-from vocable.evaluation.quality import JudgedMeasures, evaluate_run, notes, parse_measures, quality_table
+from vocable.evaluation.quality import evaluate_run, notes, quality_table
 from vocable.evaluation.retrievers import sparse_index
 from vocable.evaluation.significance import compare
 from vocable.indexes.bm25 import BM25Index
@@ -133,37 +131,6 @@ def test_a_document_twice_for_a_query_is_refused() -> None:
 def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
     with pytest.raises(DataError, match="naver/splade-v3"):
         evaluate_run("model", "naver/splade-v3", DATASET)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ndcg@10", "'ndcg@10': .*nDCG@10"),
-        ("recal@100", "Recall@100"),
-        ("mrr@10", "MRR@10"),
-        ("ndcg_cut_10", "nDCG"),
-        ("zzzzzz", "nDCG, R, RR, AP"),
-        ("R", "R@1000"),
-        ("R@100001", "100,000, .*100,001"),
-        ("R@1000000000", "100,000"),
-        ("nDCG@0", " 1, not 0"),
-        ("R@1.5", "1.5"),
-        ("nDCG(foo=1)@10", "'foo'"),
-        ("NumQ@10", "NumQ@10"),
-        ("nDCG@", "nDCG@"),
-        ("", "''"),
-        ("alpha_nDCG@10", "pip install"),
-    ],
-)
-def test_a_measure_that_cannot_be_is_refused_before_anything_slow(name: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        parse_measures(["R@10", name])
-
-
-@pytest.mark.parametrize("names", ["nDCG@10", []])
-def test_measures_are_a_list(names: list[str]) -> None:
-    with pytest.raises(ArgumentError):
-        parse_measures(names)
 
 
 def test_a_measure_is_called_as_it_was_asked() -> None:
@@ -298,25 +265,3 @@ def test_a_run_with_judgments_alone_says_what_was_left_out() -> None:
     assert (found.unanswered, found.unjudged, found.values["RR@10"]) == (2, 1, pytest.approx(1 / 3))
     assert [line for line in notes([found]) if "2 judged queries without a hit" in line]
     assert [line for line in notes([found]) if "1 query without a judgment" in line]
-
-
-NAMES = ["nDCG@10", "RR@3", "R@5", "AP", "P(rel=2)@5"]
-
-
-def test_each_run_has_the_values_of_ir_measures() -> None:
-    rng = np.random.default_rng(0)
-    queries = [Query(f"q{i}", "") for i in range(6)]
-    judgments = [
-        Qrel(q.id, f"d{i}", int(rng.integers(0, 3))) for q in queries for i in rng.choice(20, 4, replace=False)
-    ]
-    parsed = parse_measures(NAMES)
-    measures = JudgedMeasures(parsed, Dataset("toy", [], queries, judgments))
-    for some in ([0, 1, 2, 3, 4, 5], [3, 1], [5]):
-        answers = {f"q{q}": {f"d{i}": float(rng.random()) for i in rng.choice(20, 8, replace=False)} for q in some}
-        found = measures.per_query(answers)
-        assert [list(values) for values in found.values()] == [list(answers)] * len(NAMES)
-        for metric in ir_measures.iter_calc(list(parsed.values()), judgments, answers):
-            if metric.query_id in answers:
-                assert found[str(metric.measure)][metric.query_id] == pytest.approx(metric.value)
-        expected = {name: pytest.approx(np.mean(list(values.values()))) for name, values in found.items()}
-        assert measures.aggregated(found) == expected

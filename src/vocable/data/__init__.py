@@ -3,10 +3,8 @@
 A source is a string: a file, a folder of documents, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME`
 or `pydocs:`.
 docs/data.md describes sources, formats, names of fields, and the treatment of malformed data.
-Judgments and hits are records of ir_measures, `Qrel` and `ScoredDoc`.
+Judgments and hits, `Qrel` and `ScoredDoc`, have the fields of the records of ir_measures.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from vocable.data.bad_lines import BadLines, tolerating
 from vocable.data.read import (
@@ -19,10 +17,7 @@ from vocable.data.read import (
     read_scores,
     read_texts,
 )
-from vocable.data.records import Document, Example, MinedNegatives, Query
-
-if TYPE_CHECKING:
-    from ir_measures import Qrel, ScoredDoc
+from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 
 __all__ = [
     "BadLines",
@@ -42,11 +37,3 @@ __all__ = [
     "read_texts",
     "tolerating",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ("Qrel", "ScoredDoc"):
-        raise AttributeError(f"module 'vocable.data' has no attribute {name!r}")
-    import ir_measures  # a search needs none
-
-    return getattr(ir_measures, name)

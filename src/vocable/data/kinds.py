@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from unicodedata import normalize
 
 from vocable.data.records import (
@@ -20,13 +20,12 @@ from vocable.data.records import (
     Example,
     MalformedError,
     MinedNegatives,
+    Qrel,
     Query,
+    ScoredDoc,
     check_document,
     check_id,
 )
-
-if TYPE_CHECKING:
-    from ir_measures import Qrel, ScoredDoc
 
 R_co = TypeVar("R_co", covariant=True)
 Row: TypeAlias = Mapping[str, Any]
@@ -178,14 +177,12 @@ def _has_value(value: object) -> bool:
 
 
 def _judgment(row: Row) -> Qrel:
-    from ir_measures import Qrel  # a search needs none
-
     query, document, value = _identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _first(row, RELEVANCE)
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
     with suppress(TypeError, ValueError, OverflowError):
         number = decimal(value) if isinstance(value, str) else float(value)
-        if number.is_integer() and abs(number) < 1 << 31:  # the range of ir_measures
+        if number.is_integer() and abs(number) < 1 << 31:  # the range of trec_eval
             return Qrel(query, document, int(number))
     raise MalformedError(f"the relevance is {value!r}, not a whole number of 32 bits")
 
@@ -240,8 +237,6 @@ def _identifiers(values: object) -> tuple[str, ...]:
 
 
 def _scored_document(row: Row) -> ScoredDoc:
-    from ir_measures import ScoredDoc
-
     value = row.get("score")
     if isinstance(value, str):  # in a table
         with suppress(ValueError):
@@ -251,8 +246,6 @@ def _scored_document(row: Row) -> ScoredDoc:
 
 def _found(row: Row) -> ScoredDoc:
     """Return a hit of a run. The tag may contain blanks; an id with a blank is an error."""
-    from ir_measures import ScoredDoc
-
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
         raise MalformedError("more than six fields, and they are not a hit whose tag has several words")
     with suppress(ValueError):

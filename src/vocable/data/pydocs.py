@@ -24,12 +24,9 @@ from importlib.util import find_spec
 from inspect import cleandoc, isclass, isfunction, isroutine
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from vocable.data.records import Document, Query
-
-if TYPE_CHECKING:
-    from ir_measures import Qrel
+from vocable.data.records import Document, Qrel, Query
 
 SPLITS = ("train", "test")
 QUERY_WORDS = 3
@@ -105,8 +102,6 @@ def queries(split: str) -> Iterator[Query]:
 
 def judgments(split: str) -> Iterator[Qrel]:
     """Return the judgments of a split: for each query the document that it comes from."""
-    from ir_measures import Qrel
-
     return (Qrel(_query_id(item), item.id, 1) for item in known_items() if item.split == split)
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from vocable.core.fingerprint import DERIVED
 from vocable.core.storage import StrPath, path_name
@@ -28,12 +28,9 @@ from vocable.data.kinds import (
     Row,
 )
 from vocable.data.lines import text_row, typed_row
-from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Query
+from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Qrel, Query, ScoredDoc
 from vocable.data.sources import Stream, folder_stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
-
-if TYPE_CHECKING:
-    from ir_measures import Qrel, ScoredDoc
 
 T = TypeVar("T")
 PICKLES = (".pkl", ".pickle")
@@ -189,7 +186,8 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
     """Yield the records of a stream; record the bad lines and the numbers of repeated and empty records in `bad`."""
     make = (stream.published and kind.published) or kind.record
     key_of = attrgetter(*kind.key) if kind.key else None
-    seen, judged, repeated, empty = Seen(), None, 0, 0
+    seen, repeated, empty = Seen(), 0, 0
+    judged: set[object] | None = None
     if stream.judged_in is not None:
         judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, bad)}
     for number, item in stream.items():

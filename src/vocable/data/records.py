@@ -63,6 +63,23 @@ class Query(NamedTuple):
     text: str
 
 
+class Qrel(NamedTuple):
+    """The judgment of a document for a query, with the fields of ir_measures' record."""
+
+    query_id: str
+    doc_id: str
+    relevance: int
+    iteration: str = "0"
+
+
+class ScoredDoc(NamedTuple):
+    """A hit of a run, with the fields of ir_measures' record."""
+
+    query_id: str
+    doc_id: str
+    score: float
+
+
 class Example(NamedTuple):
     """A training example: a query, a relevant text, and negatives.
 

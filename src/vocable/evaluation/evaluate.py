@@ -41,8 +41,9 @@ from vocable.evaluation.grid import (
     parse_grid,
     search_grid,
 )
+from vocable.evaluation.measures import parse_measures
 from vocable.evaluation.plans import Judged, evaluate_fusions, evaluate_index, evaluate_words
-from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, evaluate_run
 from vocable.evaluation.retrievers import (
     DatasetRetriever,
     SpaceIndex,
@@ -90,7 +91,7 @@ def evaluate(
             expander for BM25: bm25+rm3, query2doc:MODEL or doct5query:MODEL; in Python also models from `vocable.load`,
             and a mapping of labels to systems.
         dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
-        measures: measures of ir_measures; by default nDCG@10, R@1000 and RR@10.
+        measures: names of measures (docs/evaluate.md); by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
         grid: settings for searches of one encoding, such as "query_max_terms=5,10 rescore=100".
         figure: with `grid`: file for quality against FLOPS, .png or .svg.

@@ -25,7 +25,8 @@ from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, active_terms, flops, rerank_costs
 from vocable.evaluation.encoded import Encoded
-from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
+from vocable.evaluation.measures import Measures, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, evaluate_run, notes
 from vocable.evaluation.retrievers import TIMED_HITS, DatasetRetriever, SpaceIndex, judged_queries
 from vocable.indexes.exact_index import ExactIndex, rescore
 from vocable.indexes.ranking import Ranking
@@ -222,7 +223,7 @@ def _search_one(index: ExactIndex, setting: Setting, query: csr_array) -> Rankin
 
 def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:
     """Raise `ArgumentError` for an unknown measure, or for a measure that looks deeper than the results."""
-    deepest = max(depth(measure) for measure in parse_measures(measures).values())
+    deepest = max(measure.cutoff for measure in parse_measures(measures).values())
     shortest = min([k, *(setting.rescore for setting in settings if setting.rescore)])
     if deepest > shortest:
         raise ArgumentError(f"a measure looks at {deepest} results, but a search returns {shortest}")

@@ -23,16 +23,8 @@ from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, rerank_costs
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import Encoded, encode_dataset
-from vocable.evaluation.quality import (
-    DEFAULT_DEPTH,
-    DEFAULT_MEASURES,
-    Evaluation,
-    JudgedMeasures,
-    Measures,
-    depth,
-    evaluate_run,
-    parse_measures,
-)
+from vocable.evaluation.measures import JudgedMeasures, Measures, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, evaluate_run
 from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_queries, sparse_index
 from vocable.evaluation.significance import mean_interval
 from vocable.indexes.fusion import aligned, name_weights
@@ -79,7 +71,7 @@ class Judged:
         if len(weights) > 1:
             evaluation, ranking = self.evaluate_by_depth(name, ranked)
         else:
-            deepest = max(DEFAULT_DEPTH, *(depth(measure) for measure in parse_measures(self.measures).values()))
+            deepest = max(DEFAULT_DEPTH, *(measure.cutoff for measure in parse_measures(self.measures).values()))
             ranking = ranked(deepest)
             evaluation = evaluate_run(name, ranking, self.dataset, self.measures)
         if ranking.rerank_ms is not None:
@@ -94,7 +86,7 @@ class Judged:
         """
         by_depth: dict[int, list[str]] = {}
         for measure, parsed in parse_measures(self.measures).items():
-            by_depth.setdefault(depth(parsed) or DEFAULT_DEPTH, []).append(measure)
+            by_depth.setdefault(parsed.cutoff or DEFAULT_DEPTH, []).append(measure)
         rankings = {k: ranked(k) for k in sorted(by_depth)}
         parts = [evaluate_run(name, ranking, self.dataset, by_depth[k]) for k, ranking in rankings.items()]
         names = list(parse_measures(self.measures))
@@ -121,17 +113,17 @@ def evaluate_system(
 ) -> Evaluation:
     """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search.
 
-    `further` computes additional values for the whole dataset that ir_measures does not have; they come last.
+    `further` computes additional values for the whole dataset that no measure here gives; they come last.
     """
     parsed = parse_measures(measures)
-    deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
-    if depth(parsed[deepest]) > k:
+    deepest = max(parsed, key=lambda measure: parsed[measure].cutoff)
+    if parsed[deepest].cutoff > k:
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     encoded = encode_dataset(model, dataset if isinstance(dataset, Dataset) else load_dataset(dataset), dtype=dtype)
     title, index = name or Path(model_name(model)).name, sparse_index(encoded)
     retriever = DatasetRetriever(title, encoded.dataset, {"sparse": index})
     queries = judged_queries(encoded.dataset, encoded.queries)
-    judged = Judged(retriever, queries, encoded.dataset, measures, query_idf=encoded.query_idf)
+    judged = Judged(retriever, queries, encoded.dataset, list(parsed), query_idf=encoded.query_idf)
     ranking = judged.search({"sparse": 1.0}, k)
     evaluation = evaluate_run(title, ranking, encoded.dataset, measures, cost=index.cost, query_idf=encoded.query_idf)
     if further is None:
@@ -267,7 +259,7 @@ def tune_weights(
     ]
     parsed, ids = parse_measures(judged.measures[:1]), [query.id for query in judged.dataset.queries]
     measured, values = JudgedMeasures(parsed, judged.dataset), np.zeros((len(tried), len(ids)))  # values [g, q]
-    k = max(depth(each) or DEFAULT_DEPTH for each in parsed.values())
+    k = max(each.cutoff or DEFAULT_DEPTH for each in parsed.values())
     for row, weights in enumerate(track(tried, "tune")):
         ranking = judged.search(weights, k)
         answers = {query: dict(ranking.hits(number)) for number, query in enumerate(ids)}

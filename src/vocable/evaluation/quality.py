@@ -1,134 +1,20 @@
-"""Measure the quality of rankings with ir_measures, and make tables of quality and cost."""
+"""Measure the quality of rankings, and make tables of quality and cost."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
-from subprocess import SubprocessError
-from typing import TypeAlias
-
-import ir_measures
-from ir_measures import Measure, Qrel, ScoredDoc
-from ir_measures.measures import registry
 
 from vocable.core.storage import StrPath
 from vocable.core.tables import NONE, Table, Tabular, counted, p_value
-from vocable.errors import ArgumentError, DataError
+from vocable.data.records import ScoredDoc
+from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
-from vocable.indexes.ranking import Ranking, Ties, in_order, read_trec
-
-MOST_CUTOFF = 100_000  # a search is as deep as the deepest cutoff of its measures
-Measures: TypeAlias = Sequence[str | Measure]
-
-
-def parse_measures(names: Measures) -> dict[str, Measure]:
-    """Return the measures of ir_measures by the names that the caller uses.
-
-    >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
-    {'nDCG@10': 'nDCG@10', 'MRR@10': 'RR@10'}
-    """
-    if isinstance(names, str) or not names:
-        raise ArgumentError(f"measures must be a list of names such as nDCG@10, not {names!r}")
-    return {str(name).strip(): _parse(str(name).strip()) for name in names}
-
-
-def depth(measure: Measure) -> int:
-    """Return the cutoff of a measure; 0 if it has no cutoff."""
-    cutoff = measure.params.get("cutoff")
-    return cutoff if isinstance(cutoff, int) else 0
-
-
-def _level(measure: Measure) -> int | None:
-    """Return the lowest judgment that counts as relevant; None for a graded measure."""
-    level = measure["rel"] if "rel" in measure.SUPPORTED_PARAMS else None
-    return level if isinstance(level, int) else None
-
-
-def _parse(name: str) -> Measure:
-    try:
-        measure = ir_measures.parse_measure(name)
-        cutoff = measure.params.get("cutoff", 1)
-        if type(cutoff) is not int or cutoff < 1:  # a cutoff of 0 in trec_eval ends the whole process
-            raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
-        if cutoff > MOST_CUTOFF:
-            raise ValueError(f"the cutoff must be at most {MOST_CUTOFF:,}, not {cutoff:,}")
-        ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the program, and validates the parameters
-    except NameError as error:
-        base, at, depth = name.partition("@")
-        by_lower = {known.lower(): known for known in reversed(registry)}  # the first spelling is documented
-        near = get_close_matches(re.sub(r"[\W\d]+$", "", base).lower(), by_lower, n=4, cutoff=0.4)
-        names = [by_lower[word] for word in near] or ["nDCG", "R", "RR", "AP"]
-        meant = ", ".join(f"{known}{at}{depth}" for known in names)
-        raise ArgumentError(f"unknown measure {name!r}: did you mean {meant}?") from error
-    except KeyError as error:
-        raise ArgumentError(f"measure {name!r}: it has no parameter {error}") from error
-    except (AssertionError, TypeError, ValueError) as error:
-        lacking = "cutoff=<object" in str(error)  # ir_measures prints the placeholder of a missing parameter
-        reason = "it needs a cutoff, as in R@1000" if lacking else " ".join(str(error).split())
-        raise ArgumentError(f"measure {name!r}: {reason}") from error
-    return measure
-
-
-class JudgedMeasures:
-    """Evaluate rankings of a judged dataset with ir_measures; `measures` is {name: measure}."""
-
-    def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
-        self.measures, self._dataset = measures, judged
-        try:
-            self._evaluator = ir_measures.evaluator(list(dict.fromkeys(measures.values())), list(judged.judgments))
-        except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
-            raise self._impossible(error) from error
-
-    def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """Return {measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
-
-        The value of a query without an answer is the measure's default, usually 0. BEIR's convention (`Dataset`) drops
-        the document with the id of the query. Several programs compute the measures, and each orders equal scores
-        differently: so the hits are passed in the dataset's order of ties, with the scores n, n - 1, ..., 1.
-
-        >>> from ir_measures import Qrel, nDCG
-        >>> from vocable.data import Query
-        >>> toy = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], [Qrel("q1", "d", 1)])
-        >>> JudgedMeasures({"nDCG@10": nDCG @ 10}, toy).per_query({"q1": {"d": 2.0}, "q2": {}})
-        {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
-        """
-        falling = {query: self._falling(query, hits) for query, hits in answers.items()}
-        values: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
-        try:
-            for metric in self._evaluator.iter_calc(falling):
-                values[metric.measure][metric.query_id] = float(metric.value)
-        except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
-            raise self._impossible(error) from error
-        return {
-            name: {query: values[measure].get(query, measure.DEFAULT) for query in answers}
-            for name, measure in self.measures.items()
-        }
-
-    def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Aggregate each measure over all queries of `per_query`; most measures take the mean."""
-        figures = {}
-        for name, values in per_query.items():
-            aggregator = self.measures[name].aggregator()
-            for value in values.values():
-                aggregator.add(value)
-            figures[name] = float(aggregator.result())
-        return figures
-
-    def _falling(self, query: str, hits: Mapping[str, float]) -> dict[str, float]:
-        """Return the hits that count, best first, with scores that decrease by 1."""
-        ordered = in_order(hits, self._dataset.ties)
-        if self._dataset.convention == "beir":
-            ordered = [document for document in ordered if document != query]
-        return {document: float(len(ordered) - rank) for rank, document in enumerate(ordered)}
-
-    def _impossible(self, error: Exception) -> ArgumentError:
-        return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
-
+from vocable.evaluation.measures import JudgedMeasures, Measures, parse_measures
+from vocable.indexes.ranking import Ranking, Ties, read_trec
 
 DEFAULT_DEPTH = 1000  # results of a query for measures without a cutoff
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
@@ -213,7 +99,7 @@ def evaluate_run(
         unjudged=judged.unjudged or unjudged,
         convention=judged.convention,
         ties=judged.ties,
-        relevant_from={name: level for name, measure in parsed.items() if (level := _level(measure))},
+        relevant_from={name: level for name, measure in parsed.items() if (level := measure.level)},
         dropped=sum(query in hits for query, hits in answers.items()) if judged.convention == "beir" else 0,
         identical=judged.identical,
         query_idf=query_idf,

@@ -91,7 +91,7 @@ def select(
         systems: folders or Hub ids of models; in Python also models from `vocable.load`, and a mapping of labels to
             models.
         dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
-        measures: measures of ir_measures, nDCG@10 and R@100 by default; the first is the quality.
+        measures: names of measures, nDCG@10 and R@100 by default; the first is the quality.
         grid: settings of searches, such as "document_max_terms=0,64 document_min_weight=0,0.5"; by default 34 settings.
         max_p95: longest answer at the 95th percentile, in milliseconds.
         max_bytes_per_document: largest size of the exact index per document, in bytes.

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from vocable.core.storage import replacing
-from vocable.data import read_run
+from vocable.data import ScoredDoc, read_run
 from vocable.errors import ArgumentError, DataError
-
-if TYPE_CHECKING:
-    from ir_measures import ScoredDoc
 
 Ties: TypeAlias = Literal["search", "trec_eval"]
 
@@ -111,9 +108,7 @@ class Ranking:
         return Ranking(rows, scores, self.ids, missing=self.missing)
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
-        """Return the hits as records of ir_measures, with the q `query_ids` by row."""
-        from ir_measures import ScoredDoc  # a search needs none
-
+        """Return the hits as records, with the q `query_ids` by row."""
         return [ScoredDoc(query, *hit) for query, hits in self._by_query(query_ids) for hit in hits]
 
     def _by_query(self, query_ids: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, float]]]]:

@@ -193,7 +193,7 @@ class EvaluationSettings(Settings):
     @field_validator("measures")
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
-        from vocable.evaluation.quality import parse_measures
+        from vocable.evaluation.measures import parse_measures
 
         try:
             parse_measures(names)

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
-from ir_measures import Measure
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
@@ -39,7 +38,8 @@ from vocable.encoding.vectors import selected
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import Encoded, encode_dataset
-from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
+from vocable.evaluation.measures import JudgedMeasures, Measures, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact
@@ -77,7 +77,7 @@ class Ablation:
         self,
         encoded: Encoded,
         input_counts: csr_array,
-        measures: Sequence[str | Measure] = ABLATION_MEASURES,
+        measures: Measures = ABLATION_MEASURES,
         *,
         role: Role = "query",
         threads: int | None = None,
@@ -91,7 +91,7 @@ class Ablation:
         entries = np.bincount(self._vectors.indices[self.is_expansion], minlength=self._vectors.shape[1])
         self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
-        self._k = encoded.dataset.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
+        self._k = encoded.dataset.search_depth(max(measure.cutoff or DEFAULT_DEPTH for measure in parsed.values()))
         self._threads, self._given = threads, index
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
@@ -236,7 +236,7 @@ def ablate(
         output: folder of the report (written atomically).
         scores: scores that `vocable measure-wackiness` wrote for the model; by default measured on the first dataset.
         thresholds: numbers of terms to remove.
-        measures: measures of ir_measures; by default nDCG@10 and R@100.
+        measures: names of measures (docs/evaluate.md); by default nDCG@10 and R@100.
         draws: number of random draws for each threshold.
         control: frequency draws random terms that are about as frequent as the wackiest terms; number draws random
             terms of any frequency, as the paper does.
