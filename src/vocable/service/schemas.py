@@ -191,6 +191,7 @@ class ViewRequest(JSONBody):
         description="Rankings: sparse, bm25, dense, hybrid, if the index has them; reranked, if the service reranks.",
     )
     filter: str | None = Field(default=None, description="As in a search.")
+    plain: bool = Field(default=False, description="As in a search.")
 
 
 class WrittenDocument(JSONBody):

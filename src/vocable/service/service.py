@@ -224,7 +224,7 @@ class Service:
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        query = parse_query(request.query).text
+        query = request.query if request.plain else parse_query(request.query).text
         [row] = [None] if request.like is not None else await self._embedded([query], Prompt("query"))
         seen: View = await self._call(self._view, request, row)
         now = time.monotonic()

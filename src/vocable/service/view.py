@@ -153,12 +153,16 @@ def view(
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
     depth = max(SPARE_HITS, (1 + FURTHER) * request.k) if collection.searcher.has_pages else 2 * request.k
-    near = dict.fromkeys(name for ranked in hits.values() for name, _ in ranked[:depth])
+    usual_first = sorted(hits, key=lambda name: name != HYBRID)  # of copies, the one that a search shows stands for all
+    near = dict.fromkeys(name for ranking in usual_first for name, _ in hits[ranking][:depth])
     known = {document.id: document for document in collection.documents(list(near)) if document is not None}
     stands_for = representatives(known.values())
     entries = {name: _entries(ranked, stands_for, known, request.k) for name, ranked in hits.items()}
     ids = dict.fromkeys(best for name in show for best in entries[name].best)
-    typed = parse_query(request.query) if request.like is None else TypedQuery("")
+    if request.like is not None:
+        typed = TypedQuery("")
+    else:
+        typed = TypedQuery(request.query) if request.plain else parse_query(request.query)
     [asked] = [typed.text] if request.like is None else collection.texts([request.like])
     names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
     texts = [asked, *(shown.full for _, shown, _ in stored_units)]
