@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 import numba
 import numpy as np
+from numpy.ma import MaskedArray  # noqa: F401  # numba reads it in threads: a lazy module must be loaded before
 
 from vocable.indexes.exact_numpy import WINDOW_SIZE, Sparse
 
