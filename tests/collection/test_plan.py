@@ -115,7 +115,8 @@ def test_a_plan_is_carried_out_as_by_brute_force(
         for space in SPACES
     }
     years = {name: int(year) for name, year in zip(IDS, generator.integers(2000, 2004, N), strict=True)}
-    options: SearchOptions = {"fusion": fusion, "like": like, "min_score": least, "sort": order, "sort_hits": k}
+    options: SearchOptions = {"fusion": fusion, "like": like, "min_score": least}
+    options |= {} if order is None else {"sort": order, "sort_hits": k}
     depth = 6  # of each space, as if a fusion took six hits at least
     plan = SearchPlan.of(Depths(k, 0, depth if len(weights) > 1 else k, k, k), weights, check(SearchOptions, options))
     searched = {space: ranking_of(scores[space], plan.depths.depth + 1) for space in weights}

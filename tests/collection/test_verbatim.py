@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan
@@ -80,7 +80,10 @@ def test_a_match_comes_first_and_the_others_stay(
         return [documents[names.index(name)] for name in ids]
 
     found = plan.carry_out(plan.rankings(queries, kinds.__getitem__, read), pytest.fail, read)
-    expected = [name for name, _ in fused(kinds, weights, fusion, 6).hits(0)]
+    without = fused(kinds, weights, fusion, 6).hits(0)
+    # A match that is the last of all kinds ties with a document that is the first of all.
+    assume(fusion != "weighted" or place == 6 or without[0][1] - dict(without)[names[place]] < (weight + 1) * 0.9999)
+    expected = [name for name, _ in without]
     if place < 6:
         expected = [names[place], *(name for name in expected if name != names[place])]
     assert [name for name, _ in found.hits(0)] == expected

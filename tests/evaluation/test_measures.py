@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vocable.data import Qrel, Query, ScoredDoc
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.measures import FORMULAS, JudgedMeasures, parse_measures
+from vocable.evaluation.measures import MEASURE_FORMULAS, JudgedMeasures, parse_measures
 
 ALL = [
     *("nDCG", "nDCG@1", "nDCG@3", "nDCG@1000", "RR", "RR@2", "RR(rel=2)@10", "R@1", "R@5", "R(rel=2)@5", "P@1", "P@20"),
@@ -93,7 +93,7 @@ def test_the_measures_here_need_no_further_package() -> None:
     assert int(count) == len(ALL)
     assert "pip install 'vocable[measures]'" in missing
     assert "did you mean nDCG@10" in misspelled
-    assert all(name in missing for name in FORMULAS)
+    assert all(name in missing for name in MEASURE_FORMULAS)
 
 
 @pytest.mark.parametrize(

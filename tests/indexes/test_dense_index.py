@@ -221,6 +221,6 @@ def test_dense_vectors_are_left_out_of_a_search_whose_queries_have_none(
         with pytest.raises(VectorsError):
             search(looked_up, ["the fox"], weights=weights)
         with pytest.raises(VectorsError):
-            evaluate_index(looked_up, dataset, ["nDCG@10"], options={"weights": weights})
+            evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
     like = looked_up.search([documents[0].id], 5, like=documents[0].id)
     assert set(like.parts or ()) == {"sparse", "dense"}

@@ -215,6 +215,8 @@ def _forks_beside_threads(folder: Path) -> None:
         answers_of(index.current(), 5)
         assert len(open_words(folder / "index")) == len(index)
 
+    for _ in range(5):
+        add()  # from now on, additions replace
     with busy(add, partial(lambda: answers_of(index.current(), 5))):
         for _ in range(25):
             in_fork(child)

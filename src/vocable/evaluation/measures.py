@@ -37,8 +37,8 @@ def _ndcg(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float
 def _average_precision(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
     ranks = _relevant_ranks(hits, level)
     total = 0.0
-    for found, rank in enumerate(ranks, start=1):
-        total += found / rank
+    for relevant, rank in enumerate(ranks, start=1):
+        total += relevant / rank
     return total / sum(grade >= level for grade in judged) if ranks else 0.0
 
 
@@ -66,7 +66,7 @@ def _relevant_ranks(hits: Grades, level: int) -> list[int]:
     return [rank for rank, grade in enumerate(hits, start=1) if grade is not None and grade >= level]
 
 
-FORMULAS: dict[str, Formula] = {
+MEASURE_FORMULAS: dict[str, Formula] = {
     "nDCG": _ndcg,
     "RR": _reciprocal_rank,
     "R": _recall,
@@ -77,7 +77,7 @@ FORMULAS: dict[str, Formula] = {
 }
 SYNONYMS = {"NDCG": "nDCG", "MRR": "RR", "Recall": "R", "Precision": "P", "MAP": "AP"}
 WITHOUT_LEVEL, NEED_CUTOFF = {"nDCG", "Judged"}, {"R", "P", "Success"}
-NAME = re.compile(r"\s*(\w+)(?:\(rel=([1-9]\d{0,8})\))?(?:@(\d{1,9}))?\s*")
+MEASURE_NAME = re.compile(r"\s*(\w+)(?:\(rel=([1-9]\d{0,8})\))?(?:@(\d{1,9}))?\s*")
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def parse_measures(names: Measures) -> dict[str, Measure]:
 
 def _own(name: str) -> Measure | None:
     """Return a measure whose formula is here; None for another name or other parameters."""
-    found = NAME.fullmatch(name)
+    found = MEASURE_NAME.fullmatch(name)
     base = SYNONYMS.get(found[1], found[1]) if found else ""
-    if found is None or base not in FORMULAS or (found[2] and base in WITHOUT_LEVEL):
+    if found is None or base not in MEASURE_FORMULAS or (found[2] and base in WITHOUT_LEVEL):
         return None
     if found[3] is None and base in NEED_CUTOFF:
         raise ArgumentError(f"measure {name!r}: it needs a cutoff, as in R@1000")
@@ -127,7 +127,7 @@ def _own(name: str) -> Measure | None:
     if found[3] is not None:
         _check_cutoff(name, cutoff)
     full = base + (f"(rel={level})" if level > 1 else "") + (f"@{cutoff}" if cutoff else "")
-    return Measure(full, cutoff, None if base in WITHOUT_LEVEL else level, FORMULAS[base])
+    return Measure(full, cutoff, None if base in WITHOUT_LEVEL else level, MEASURE_FORMULAS[base])
 
 
 def _check_cutoff(name: str, cutoff: object) -> None:
@@ -142,15 +142,16 @@ def _other(name: str) -> Measure:
     try:
         ir_measures: Any = require_extra("ir_measures", "measures")
     except MissingExtraError as error:
-        meant = _near(name, [*SYNONYMS, *FORMULAS], [])
+        meant = _near(name, [*SYNONYMS, *MEASURE_FORMULAS], [])
         hint = f"did you mean {meant}? " if meant else ""
-        raise MissingExtraError(f"measure {name!r}: {hint}Measures beyond {', '.join(FORMULAS)}: {error}") from error
+        known = ", ".join(MEASURE_FORMULAS)
+        raise MissingExtraError(f"measure {name!r}: {hint}Measures beyond {known}: {error}") from error
     try:
         measure = ir_measures.parse_measure(name)
         cutoff = measure.params.get("cutoff", 1)
         _check_cutoff(name, cutoff)
-        if own := _own(str(measure)):
-            return own
+        if (here := _own(str(measure))) is not None:
+            return here
         ir_measures.evaluator([measure], [ir_measures.Qrel("q", "d", 1)])  # finds the program, validates parameters
     except NameError as error:
         meant = _near(name, [*reversed(ir_measures.measures.registry)], ["nDCG", "R", "RR", "AP"])

@@ -236,8 +236,8 @@ def _keep_better(
 
     Tuned weights are kept if the 95 % confidence interval of their gain in cross-validation is above 0.
     """
-    before = equal.per_query[measure]
-    low, high = mean_interval({query: value - before[query] for query, value in held_out.per_query[measure].items()})
+    values = held_out.per_query[measure]
+    low, high = mean_interval({query: value - equal.per_query[measure][query] for query, value in values.items()})
     gain = f"in cross-validation {measure} changes by {low:+.3f} to {high:+.3f} (95 %)"
     collection.keep_weights(tuned if low > 0 else None)
     return f"the index keeps {name_weights(tuned) if low > 0 else 'equal weights'}: {gain} by tuned weights"
