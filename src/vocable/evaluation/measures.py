@@ -35,6 +35,7 @@ def _ndcg(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float
 
 
 def _average_precision(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return the mean precision at the ranks of all relevant documents; a document that is no hit counts 0."""
     ranks = _relevant_ranks(hits, level)
     total = 0.0
     for relevant, rank in enumerate(ranks, start=1):
@@ -43,22 +44,27 @@ def _average_precision(hits: Grades, judged: Iterable[int], cutoff: int, level: 
 
 
 def _reciprocal_rank(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return 1 / rank of the first relevant hit; 0 without one."""
     return 1 / next(iter(_relevant_ranks(hits, level)), float("inf"))
 
 
 def _recall(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return the share of the relevant documents among the hits."""
     return len(_relevant_ranks(hits, level)) / max(1, sum(grade >= level for grade in judged))
 
 
 def _precision(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return the share of relevant hits among `cutoff` ranks, empty ones included."""
     return len(_relevant_ranks(hits, level)) / cutoff
 
 
 def _success(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return 1 with a relevant hit, else 0."""
     return float(bool(_relevant_ranks(hits, level)))
 
 
 def _judged(hits: Grades, judged: Iterable[int], cutoff: int, level: int) -> float:
+    """Return the share of the hits that have a judgment."""
     return sum(grade is not None for grade in hits) / max(1, len(hits))
 
 
