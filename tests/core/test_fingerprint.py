@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from vocable.core.fingerprint import settings_of
+from vocable.core.fingerprint import differences, fingerprint, fingerprints, settings_of
 
 
 def verb(
@@ -43,3 +43,15 @@ def test_a_word_is_not_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_an_object_needs_a_setting_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="source"):
         verb(object(), object(), tmp_path)  # type: ignore[arg-type]
+
+
+def test_differences_name_settings_and_inputs(tmp_path: Path) -> None:
+    then = {"size": 1, "inputs": {"a": "1f", "b": "2e"}}
+    assert differences(then, {"size": 1, "inputs": {"a": "1f"}}) == ([], None)  # b is gone
+    assert differences(then, {"size": 1, "inputs": {"a": "3d", "b": "2e"}}) == ([], ["a"])
+    assert differences(then, {"size": 2, "inputs": {"a": "3d"}}) == (["size"], ["a"])
+    assert differences({"size": 1}, {"size": 1, "inputs": {"a": "3d"}}) == ([], None)  # made without fingerprints
+    assert differences({"inputs": "1f"}, {"inputs": "2e"}) == ([], [])
+    (tmp_path / "a.txt").write_text("snow")
+    places = [str(tmp_path / "a.txt"), "hf:none", str(tmp_path / "none.txt")]
+    assert fingerprints(places) == {places[0]: fingerprint(places[0])}

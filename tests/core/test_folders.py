@@ -44,6 +44,21 @@ def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
     found = files_of(tmp_path)
     assert found.files == ["a.md", "e/g.md"]
     assert found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
+    assert found.parts == {"_sources": 1, "_includes": 1, "_layouts": 1}
+
+
+def test_a_site_of_jekyll_is_read_from_its_sources(tmp_path: Path) -> None:
+    make(tmp_path, "_config.yml", "a.md", "_site/a.html", "_drafts/b.md", "node_modules/c/README.md", "d/_site/e.md")
+    found = files_of(tmp_path)
+    assert found.files == ["a.md", "d/_site/e.md"]
+    assert (found.copies, found.parts) == ({"_site": 1}, {"_drafts": 1, "node_modules": 1})
+
+
+def test_a_text_beside_its_page_is_a_copy(tmp_path: Path) -> None:
+    make(tmp_path, "git.html", "git.txt", "howto/git.txt", "README.txt", "README.md")
+    found = files_of(tmp_path)
+    assert found.files == ["README.md", "README.txt", "git.html", "howto/git.txt"]
+    assert found.copies == {".txt beside .html": 1}
 
 
 def test_all_pages_of_a_book_in_one_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -71,14 +86,17 @@ MARKS = {
     "DocBook": '<meta name="generator" content="DocBook XSL Stylesheets V1.79.2">',
     "Sphinx": '<script src="_static/documentation_options.js">',
     "Texinfo": "<!-- Created by GNU Texinfo 6.8 -->",
+    "QDoc": "<title>List of All Members for QString | Qt Core</title>",
 }
 NAMES = """
+    Javadoc: deprecated-list.html serialized-form.html constant-values.html
     Javadoc: index-all.html allclasses.html a/package-tree.html a/class-use/L.html src-html/a.html
     rustdoc: src/core/lib.rs.html std/all.html
     Doxygen: search/all_0.html html/list_8h_source.html classList-members.html functions_a.html dir_0a.html
     DocBook: bookindex.html ix01.html
     Sphinx: genindex.html genindex-A.html py-modindex.html _modules/a/b.html search.html
-    Texinfo: Concept-Index.html"""
+    Texinfo: Concept-Index.html
+    QDoc: qstring-members.html a/qstring-obsolete.html"""
 
 
 @pytest.mark.parametrize(("generator", "names"), [line.split(": ") for line in NAMES.split("\n    ")[1:]])
@@ -95,6 +113,13 @@ def test_lists_and_sources_are_left_out_by_the_mark_of_their_generator(
     for name in names.split():
         (pages / name).write_text(f"<html><head>{other}", encoding="utf-8")
     assert not files_of(pages).lists
+
+
+def test_a_member_list_of_doxygen_may_have_any_name(tmp_path: Path) -> None:
+    make(tmp_path, "a00012.html", "b.html")
+    (tmp_path / "a00012.html").write_text("<title>Eigen: Member List</title>", encoding="utf-8")
+    found = files_of(tmp_path)
+    assert (found.files, found.lists) == (["b.html"], {"Doxygen": 1})
 
 
 @pytest.mark.parametrize("inputs", [["a", "b"], {"text": "a"}, "a file", None, 3])

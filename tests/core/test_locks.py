@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread, Timer
 
 import pytest
 
 from tests.core.conftest import PRECIOUS
 from vocable.core import locks
-from vocable.core.locks import holding, lock_file, unlock_file
+from vocable.core.locks import holding, lock_file, thread_lock, unlock_file
 from vocable.core.storage import replacing
 from vocable.errors import InUseError, VectorsError
 
@@ -124,3 +124,26 @@ def test_a_forked_child_neither_holds_nor_releases_the_lock(tmp_path: Path) -> N
     unlock_file(lock_file(tmp_path / "lock", "wait"))  # at once: the child has none
     os.kill(child, 9)
     os.waitpid(child, 0)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_finds_a_lock_between_threads_open() -> None:
+    lock, taken, over = thread_lock(), Event(), Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            over.wait()
+
+    thread = Thread(target=hold)
+    thread.start()
+    taken.wait()
+
+    def take_twice() -> None:
+        assert lock.acquire(timeout=1)
+        assert not lock.acquire(blocking=False)  # and it is still a lock
+
+    assert in_child(take_twice)
+    assert lock.locked()  # in the parent
+    over.set()
+    thread.join()

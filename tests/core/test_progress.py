@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from vocable.core import progress as module
-from vocable.core.progress import progress, without_progress
+from vocable.core.progress import Stages, progress, without_progress
 
 
 def shown(patience: float, total: int | None, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> str:
@@ -98,6 +98,53 @@ def test_the_time_that_is_left_follows_the_rate_of_this_run(
         go(1)
         sleep(0.7)
     assert re.fullmatch(r"index: 9,001 of 10,000 \(90%\) after \d s, (8|9|1\d) minutes left", caplog.messages[0])
+
+
+def later(stages: Stages, stage: str, seconds: float, share: float) -> float:
+    stages.begin(stage)
+    return stages.later(seconds, share)
+
+
+def test_later_stages_take_their_time_at_the_rate_of_this_run() -> None:
+    """A machine twice as slow as planned: half of the training took 300 s, so the other 50 planned seconds take 100."""
+    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    assert later(stages, "train", 300.0, 0.5) == pytest.approx(100.0)
+    stages.add(600.0, 1.0)
+    assert later(stages, "export", 0.0, 0.0) == pytest.approx(60.0)
+    stages.add(40.0, 1.0)
+    assert later(stages, "after", 10.0, 0.5) == 0.0
+    assert stages.title("encode") == "encode (stage 3 of 3)"
+
+
+def test_a_stage_that_an_earlier_run_did_does_not_count_for_the_rate() -> None:
+    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    stages.begin("train")  # it is finished, and shows no progress
+    assert later(stages, "export", 0.0, 0.0) == 0.0  # nothing is known yet
+    assert later(stages, "export", 30.0, 1.0) == pytest.approx(45.0)
+
+
+def test_the_time_left_is_of_the_whole_command(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERVAL", 0.2)
+    with caplog.at_level(logging.INFO), Stages({"train": 1.0, "after": 999.0}) as stages, Stages({"a": 1, "b": 1}):
+        stages.begin("train")
+        with progress("train", 10, console=Console(file=StringIO())) as advance:
+            advance(5)
+            sleep(0.3)
+    # Half of a stage that has a thousandth of the work took a fifth of a second or more: 400 s or more in all.
+    assert re.fullmatch(
+        r"train \(stage 1 of 2\): 5 of 10 \(50%\) after 0 s, ([7-9]|1\d) minutes left in all", caplog.messages[0]
+    )
+    assert Stages._current is None
+
+
+def test_a_total_may_change(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INTERVAL", 0.1)
+    with caplog.at_level(logging.INFO), progress("train", 40, console=Console(file=StringIO())) as advance:
+        advance(5, total=10)
+        sleep(0.25)
+    assert caplog.messages[0].startswith("train: 5 of 10 (50%)")
 
 
 def test_a_bar_begins_at_the_steps_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,7 +310,7 @@ def test_a_record_is_plain_json(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named_with_its_first_wrong_field(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"counts": {"parts": "many"}, "names": []}')
-    with pytest.raises(ModelError, match=r"a\.json: .*counts: parts: "):
+    with pytest.raises(ModelError, match=r"a\.json: .*counts: parts must"):
         read_record(path, Model, error=ModelError)
     path.write_text("{")
     with pytest.raises(VectorsError, match=r"a\.json"):

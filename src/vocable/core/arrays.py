@@ -108,7 +108,9 @@ class Strings(Sequence[str]):
 
     def take(self, rows: np.ndarray) -> Strings:
         """Return the strings in these rows."""
-        text, starts, ends = self.content.data, self.offsets[rows].tolist(), self.offsets[rows + 1].tolist()
+        text = self.content.data
+        starts = self.offsets[rows].tolist()
+        ends = self.offsets[rows + 1].tolist()
         content = b"".join([text[start:end] for start, end in zip(starts, ends, strict=True)])
         offsets = np.concatenate([[0], np.cumsum(self.offsets[rows + 1] - self.offsets[rows])]).astype(np.int64)
         return Strings.of(offsets, np.frombuffer(content, np.uint8))
@@ -259,6 +261,7 @@ def read_arrays(
     has its own checksum, `crc32`. Raises `VectorsError`, which begins with `place`, for a file that is damaged,
     truncated or of another kind.
     """
+    # The file has the magic word, length and checksum of the header, the header as JSON, and the arrays.
     size = os.fstat(descriptor).st_size
     if size < PREFIX:
         raise VectorsError(f"{place}: damaged: it is truncated")
@@ -269,6 +272,7 @@ def read_arrays(
     text = bytes(mapped[PREFIX : PREFIX + length])
     if len(text) != length or zlib.crc32(text) != checksum:
         raise VectorsError(f"{place}: damaged: its header")
+    # A header with a right checksum may still come from another program.
     try:
         header: dict[str, Any] = json.loads(text)
         described = {str(name): dict(array) for name, array in header.pop("arrays").items()}
@@ -278,6 +282,7 @@ def read_arrays(
     if header.get("kind") not in kinds or header.get("format") != ARRAYS_FORMAT:
         expected, actual = " or ".join(map(repr, kinds)), f"kind {header.get('kind')!r}, format {header.get('format')}"
         raise VectorsError(f"{place}: expected an index of kind {expected}, format {ARRAYS_FORMAT}, not {actual}")
+    # An array is a view of the mapped file, so that its bytes are read when they are used.
     header["crc32"] = checksum
     data = mapped[PREFIX + length :]
     return {name: _array(data, name, array, place, verify) for name, array in described.items()}, header
@@ -285,7 +290,9 @@ def read_arrays(
 
 def _array(data: memoryview, name: str, described: Mapping[str, Any], place: StrPath, verify: bool) -> np.ndarray:
     try:
-        kind, shape, at = np.dtype(described["type"]), tuple(map(int, described["shape"])), int(described["at"])
+        kind = np.dtype(described["type"])
+        shape = tuple(map(int, described["shape"]))
+        at = int(described["at"])
         count = int(np.prod(shape, dtype=object))
         end = at + count * kind.itemsize
         if kind.hasobject or min((at, *shape)) < 0 or at % ALIGNMENT or end > len(data):

@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -41,6 +41,20 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
                 entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
     content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
     return blake2b(content, digest_size=8).hexdigest() if content else ""
+
+
+def fingerprints(places: Iterable[str]) -> dict[str, str]:
+    """Return the fingerprint of each place that is local."""
+    return {place: content for place in places if (content := fingerprint(place))}
+
+
+def changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the names whose fingerprints differ; a name that only one of them has is not compared.
+
+    >>> changed({"a.jsonl": "1f", "b.jsonl": "2e", "gone.jsonl": "3d"}, {"a.jsonl": "1f", "b.jsonl": "4c"})
+    ['b.jsonl']
+    """
+    return [name for name, content in then.items() if now.get(name, content) != content]
 
 
 def _files(path: Path, *, whole: bool) -> list[Path]:
@@ -99,12 +113,14 @@ def settings_of(
     {'source': 'hf:a', 'size': 2, 'mass': 0.5, 'inputs': ''}
     """
     words = {name for name, values in values_of(function).items() if values.words}
+    # Arguments by name. An option of `**options` that is None has its default, and is no setting.
     given: dict[str, object] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= {option: value for option, value in arguments[name].items() if value is not None}
         else:
             given[name] = arguments[name]
+    # A word such as a language names no file, even if the current folder has a file of this name.
     left_out = IRRELEVANT | {*without, *others}
     settings = {name: _json_value(name, value) for name, value in given.items() if name not in left_out}
     named = [value for name, value in settings.items() if name not in words]
@@ -129,3 +145,25 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
+
+
+def differences(made_from: Mapping[str, object], settings: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
+    """Return the settings of an output that differ, nested ones as a.b, and the inputs that have changed, or None.
+
+    Inputs have one fingerprint together, which names none of them, or one for each place.
+    """
+    then, now = made_from.get(INPUTS_KEY), settings.get(INPUTS_KEY)
+    keys = [key for key in differing(made_from, settings) if key.partition(".")[0] != INPUTS_KEY]
+    if isinstance(now, dict):
+        return keys, changed(then, now) or None if isinstance(then, dict) else None
+    return keys, None if then == now else []
+
+
+def differing(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[str]:
+    """Yield the keys whose values differ, nested keys as a.b."""
+    for key in first.keys() | second.keys():
+        left, right = first.get(key), second.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            yield from (f"{key}.{inner}" for inner in differing(left, right))
+        elif left != right:
+            yield key

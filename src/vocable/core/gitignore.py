@@ -22,6 +22,8 @@ STAR = b"[^/]*"
 ANY_FOLDERS = b"(?:.*?/)??"  # `**/`
 SOME_FOLDERS = b".*?/"  # `**\\/`
 MOST_BYTES, MOST_LINES = 1_000_000, 10_000  # of a file; git has no bound
+# A member of a bracket group: a class, else a byte or a range of bytes, each after a backslash or not.
+MEMBER = re.compile(rb"\[:([^]]*?):\]|\\?+(.)(?:-(?!\])\\?+(.))?", re.DOTALL)
 CHARACTER_CLASSES = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
@@ -120,18 +122,22 @@ def _tokens(text: bytes) -> Iterator[bytes]:
     while at < len(text):
         byte = text[at : at + 1]
         if byte == b"*":
-            end = at + len(text[at:]) - len(text[at:].lstrip(b"*"))
-            whole = end - at > 1 and (at == 0 or text[at - 1 : at] == b"/")
-            rest = text[end : end + 2]
-            if whole and rest[:1] == b"/":
+            stars = len(text) - at - len(text[at:].lstrip(b"*"))
+            begins_name = at == 0 or text[at - 1 : at] == b"/"
+            at += stars
+            # Several stars cross folders only if they are a whole name of the path.
+            if stars == 1 or not begins_name:
+                yield STAR
+            elif at == len(text):
+                yield b".*"
+            elif text.startswith(b"/", at):
                 yield ANY_FOLDERS
-                at = end + 1
-            elif whole and rest == b"\\/":
+                at += 1
+            elif text.startswith(b"\\/", at):
                 yield SOME_FOLDERS
-                at = end + 2
+                at += 2
             else:
-                yield b".*" if whole and not rest else STAR
-                at = end
+                yield STAR
         elif byte == b"?":
             yield b"[^/]"
             at += 1
@@ -139,6 +145,7 @@ def _tokens(text: bytes) -> Iterator[bytes]:
             group, at = _group(text, at + 1)
             yield b"(?!/)" + group
         else:
+            # A byte that stands for itself.
             at += byte == b"\\"
             if at == len(text):
                 raise ValueError("ends in a backslash")
@@ -149,8 +156,9 @@ def _tokens(text: bytes) -> Iterator[bytes]:
 def _joined(tokens: Iterable[bytes]) -> bytes:
     """Return the regular expression of a pattern; a match takes at most time O(length of path * length of pattern).
 
-    The first place where the part after a wildcard matches leaves the most text for the later parts, so an atomic group
-    keeps it. Only the last part may move: after a star to the next slash, after `**/` to the end.
+    After a wildcard, the first place where the next part matches leaves the most text for all later parts. If the rest
+    does not match from there, it matches from no later place, so an atomic group `(?>...)` forbids to look for one. The
+    last part must also reach the end, so it alone is looked for at later places.
     """
     places: list[bytes] = [b""]  # each `**/` with the text after it
     segment: list[bytes] = [b""]  # the parts between stars
@@ -183,27 +191,20 @@ def _group(text: bytes, at: int) -> tuple[bytes, int]:
     """Return the regular expression of the bracket group whose content begins `at`, and the position after it."""
     negated = text[at : at + 1] in (b"!", b"^")
     at += negated
-    members, first, start = b"", True, b""
-    while first or text[at : at + 1] != b"]":
-        first = False
-        if text[at : at + 2] == b"[:" and (end := text.find(b":]", at + 2)) > 0 and b"]" not in text[at + 2 : end]:
-            if (name := text[at + 2 : end]) not in CHARACTER_CLASSES:
-                raise ValueError("an unknown class of characters")
-            members, start, at = members + CHARACTER_CLASSES[name], b"", end + 2
-            continue
-        is_range = text[at : at + 1] == b"-" and start and text[at + 1 : at + 2] not in (b"", b"]")
-        at += bool(is_range)
-        at += text[at : at + 1] == b"\\"
-        byte = text[at : at + 1]
-        if not byte:
+    first, members = at, b""
+    # `]` ends the group, unless it is the first member.
+    while at == first or text[at : at + 1] != b"]":
+        if (member := MEMBER.match(text, at)) is None:
             raise ValueError("a group that does not end")
-        at += 1
-        if is_range:
-            members += re.escape(start) + b"-" + re.escape(byte) if start <= byte else b""
-            start = b""
+        at = member.end()
+        name, start, end = member.groups()
+        if name is None:
+            members += re.escape(start)
+        elif name in CHARACTER_CLASSES:
+            members += CHARACTER_CLASSES[name]
         else:
-            members, start = members + re.escape(byte), byte
-    content = b"^" if negated else b""
-    if not members:
-        return (b"." if negated else b"(?!)"), at + 1
-    return b"[" + content + members + b"]", at + 1
+            raise ValueError("an unknown class of characters")
+        # The start of a range is a member, even if the range is empty, such as `z-a`.
+        if end is not None and start <= end:
+            members += re.escape(start) + b"-" + re.escape(end)
+    return b"[" + b"^" * negated + members + b"]", at + 1

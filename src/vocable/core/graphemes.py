@@ -16,8 +16,11 @@ def boundary(text: str, at: int) -> int:
     """
     if at >= len(text):
         return len(text)
-    place = next((place for place in range(at, max(at - MOST_CODES, 0), -1) if _divides(text, place)), None)
-    return place if place is not None else at if at > MOST_CODES else 0
+    for place in range(at, max(at - MOST_CODES, 0), -1):
+        if _divides(text, place):
+            return place
+    # A grapheme that is too long is cut; any other begins the text.
+    return at if at > MOST_CODES else 0
 
 
 def beginning(text: str, length: int) -> str:

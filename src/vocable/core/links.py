@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vocable.errors import VectorsError
 
-# Windows has neither flag; there `refuse_link` looks at the path before it is opened.
+# Windows has neither flag: on it, only the look of `refuse_link` at the path guards.
 GUARDED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would block
 
 

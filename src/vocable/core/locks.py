@@ -1,6 +1,7 @@
-"""Locks on files and folders; they end with the process, and file systems without locks are tolerated.
+"""Locks between processes, on files and folders, and between threads; a forked child inherits neither.
 
-The library filelock cannot lock folders, does not name the holder, and refuses file systems whose locks fail.
+File systems without locks are tolerated. The library filelock cannot lock folders, does not name the holder, and
+refuses file systems whose locks fail.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
 
 from vocable.core.links import GUARDED, open_regular
 from vocable.errors import InUseError
@@ -25,12 +29,22 @@ logger = logging.getLogger(__name__)
 HAS_LOCKS = fcntl is not None
 
 _locks: set[int] = set()  # descriptors of locks; a forked child closes them, or they would outlive the process
+_thread_locks: WeakSet[Any] = WeakSet()  # a forked child opens them: their holders stay in the parent
 
 
 def _forget_locks() -> None:
     for descriptor in _locks:
         os.close(descriptor)
     _locks.clear()
+    for lock in _thread_locks:
+        lock._at_fork_reinit()
+
+
+def thread_lock() -> Lock:
+    """Return a lock between threads that is open in a forked child, even if a thread of the parent held it."""
+    lock = Lock()
+    _thread_locks.add(lock)
+    return lock
 
 
 if hasattr(os, "register_at_fork"):
@@ -69,11 +83,13 @@ def take_lock(descriptor: int, place: Path, advice: str, patience: float = 0.0) 
         InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
     """
     started, said = time.monotonic(), False
+    # Try again and again: a wait by the system has no limit of time.
     while fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError as error:
+            # The process that has the lock wrote its name into the file.
             waited = time.monotonic() - started
             holder = os.pread(descriptor, 100, 0).decode(errors="replace") or "another process"
             if waited > patience:
@@ -88,6 +104,7 @@ def take_lock(descriptor: int, place: Path, advice: str, patience: float = 0.0) 
         except BaseException:
             os.close(descriptor)
             raise
+    # A forked child closes the descriptor, or it would keep the lock beyond this process.
     _locks.add(descriptor)
     with suppress(OSError):  # a full disk: the lock holds, but names no holder
         os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""A pool of worker processes on this machine."""
+"""A pool of worker processes on this machine, and limits of what a process uses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from threading import Thread
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
+
+KILL_FACTOR = 1.5  # times the seconds of `limited`: code that is not Python is interrupted by nothing less
+OWN_SIZES = Path("/proc/self/statm")  # of this process in pages (Linux), the address space first
 
 
 class WorkerPool(ProcessPoolExecutor):
@@ -54,3 +58,41 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextmanager
+def limited(seconds: float, memory: int) -> Iterator[None]:
+    """Limit what a block of a worker's main thread uses: `seconds` of a processor, and `memory` further bytes (Linux).
+
+    Code that is not Python and takes longer, or that does not survive a failed allocation, ends the process. Windows
+    has no such limits.
+
+    Raises:
+        TimeoutError: the seconds are over.
+        MemoryError: the memory is used up.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    # Linux limits the addresses of a process: all that are mapped so far, and `memory` more.
+    space = int(OWN_SIZES.read_text().split()[0]) * resource.getpagesize() + memory if OWN_SIZES.exists() else None
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_AS)
+    # The first timer raises an error in Python's code; the second ends the process if other code does not return.
+    signal.signal(signal.SIGVTALRM, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_PROF, KILL_FACTOR * seconds)  # SIGPROF ends the process
+    try:
+        # A hard limit that is lower cannot be exceeded.
+        if space is not None and (hard == resource.RLIM_INFINITY or space <= hard):
+            resource.setrlimit(resource.RLIMIT_AS, (space, hard))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _stop(*_: object) -> NoReturn:
+    raise TimeoutError

@@ -1,14 +1,18 @@
-"""Progress of long work: a bar if stderr is a terminal, otherwise a line of the log (INFO) every 30 seconds."""
+"""Progress of long work: a bar if stderr is a terminal, otherwise a line of the log (INFO) every 30 seconds.
+
+Within `Stages` each progress is a part of the whole command, and tells the time that is left of the whole.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Event, Lock, Thread, Timer
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console  # slow to import, and only a bar needs it
@@ -23,29 +27,109 @@ logger.setLevel(logging.INFO)
 _shown = Lock()  # held by the outermost progress, the only one that is shown
 
 
+class Stages:
+    """The stages of a command and the planned work of each, in seconds or another unit; a context around the command.
+
+    `begin` names the stage that begins. The time left of the later stages follows from the rate of this run: the
+    seconds of its progress so far, for the planned work that it did in them. Only the outermost `Stages` counts, and
+    only with several stages.
+    """
+
+    _current: Stages | None = None
+
+    def __init__(self, planned: Mapping[str, float]) -> None:
+        self._planned, self._stage = planned, ""
+        self._seconds = self._work = 0.0  # of this run, in progress that has ended
+        self._is_outermost = False
+
+    def __enter__(self) -> Stages:
+        self._is_outermost = Stages._current is None and len(self._planned) > 1
+        if self._is_outermost:
+            Stages._current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_outermost:
+            Stages._current = None
+
+    def begin(self, stage: str) -> None:
+        self._stage = stage
+
+    def title(self, title: str) -> str:
+        """Return the title of a progress with the number of its stage."""
+        names = list(self._planned)
+        return f"{title} (stage {names.index(self._stage) + 1} of {len(names)})" if self._stage in names else title
+
+    def add(self, seconds: float, share: float) -> None:
+        """Count the seconds of a progress that did a share of the stage."""
+        self._seconds += seconds
+        self._work += share * self._planned.get(self._stage, 0.0)
+
+    def later(self, seconds: float, share: float) -> float:
+        """Return the seconds of the later stages, given the progress in this stage so far."""
+        names = list(self._planned)
+        following = names[names.index(self._stage) + 1 :] if self._stage in names else []
+        work = self._work + share * self._planned.get(self._stage, 0.0)
+        rate = (self._seconds + seconds) / work if work else 0.0
+        return rate * sum(self._planned[name] for name in following)
+
+
+class _Clock:
+    """The count of a progress, and the time that is left at the rate of this run."""
+
+    def __init__(self, total: int | None, begun: int) -> None:
+        self.count, self.total, self._begun, self._start = begun, total, begun, time.monotonic()
+        self.stages = Stages._current
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    @property
+    def _share(self) -> float:
+        """The share of the total that this run did."""
+        return (self.count - self._begun) / self.total if self.total else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left of the whole command; None if nothing is known."""
+        if not self.total or self.count == self._begun:
+            return None
+        left = self.seconds / (self.count - self._begun) * max(0, self.total - self.count)
+        return left if self.stages is None else left + self.stages.later(self.seconds, self._share)
+
+    def end(self) -> None:
+        if self.stages is not None:
+            self.stages.add(self.seconds, self._share)
+
+
 @contextmanager
 def progress(
     title: str, total: int | None = None, *, begun: int = 0, console: Console | None = None
 ) -> Iterator[Callable[..., None]]:
     """Show a bar, and yield `advance(done)`, which moves it by `done` of `total` steps.
 
-    `begun` steps were done by an earlier run: they do not count for the rate and the time that is left.
-    `advance(done, more=text)` also shows a text. The bar appears after a second and disappears at the end. Without a
-    total it shows the count of steps. A progress inside another progress shows nothing.
+    `begun` steps were done by an earlier run: they do not count for the rate and the time that is left. Within
+    `Stages` the whole command counts for the time left.
+    `advance(done, more=text, total=n)` also shows a text, and changes the total. The bar appears after a second and
+    disappears at the end. Without a total it shows the count of steps. A progress inside another shows nothing.
     """
     if not _shown.acquire(blocking=False):
-        yield lambda done, more="": None
+        yield lambda done, more="", total=None: None
         return
     is_terminal = sys.stderr.isatty() if console is None else console.is_terminal
+    clock = _Clock(total, begun)
+    title = title if clock.stages is None else clock.stages.title(title)
     try:
-        with _bar(title, total, begun, console) if is_terminal else _lines(title, total, begun) as advance:
+        with _bar(title, clock, console) if is_terminal else _lines(title, clock) as advance:
             yield advance
     finally:
+        clock.end()
         _shown.release()
 
 
 @contextmanager
-def _bar(title: str, total: int | None, begun: int, console: Console | None) -> Iterator[Callable[..., None]]:
+def _bar(title: str, clock: _Clock, console: Console | None) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -55,28 +139,40 @@ def _bar(title: str, total: int | None, begun: int, console: Console | None) -> 
         Task,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.table import Column
     from rich.text import Text
 
+    # Items per second.
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
             speed = task.speed
             return Text("" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s")
 
+    class Left(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            return Text("-:--:--" if clock.left is None else str(timedelta(seconds=round(clock.left))))
+
     console = console or Console(stderr=True)
-    ends = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    ends = TimeElapsedColumn() if clock.total is None else Left()
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), Rate(), ends
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # cut in a narrow terminal
     more = TextColumn("{task.fields[more]}", markup=False, table_column=rest)
     bar = Progress(*columns, more, console=console, transient=True, expand=True)
-    task = bar.add_task(title, total=total, completed=begun, more="")
+    task = bar.add_task(title, total=clock.total, completed=clock.count, more="")
+
+    def advance(done: int, total: int | None = None, **more: Any) -> None:
+        clock.count += done
+        clock.total = total or clock.total
+        bar.update(task, advance=done, total=clock.total, **more)
+
     timer = Timer(BAR_DELAY, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda done, **more: bar.update(task, advance=done, **more)
+        yield advance
     finally:
         timer.cancel()
         timer.join()  # it may be starting the bar
@@ -84,21 +180,20 @@ def _bar(title: str, total: int | None, begun: int, console: Console | None) -> 
 
 
 @contextmanager
-def _lines(title: str, total: int | None, begun: int) -> Iterator[Callable[..., None]]:
+def _lines(title: str, clock: _Clock) -> Iterator[Callable[..., None]]:
     """Log the progress every `INTERVAL` seconds, from a thread because a single step may take longer."""
-    count, text, ended, start = begun, "", Event(), time.monotonic()
+    text, ended = "", Event()
 
-    def advance(done: int, more: str = "") -> None:
-        nonlocal count, text
-        count, text = count + done, more or text
+    def advance(done: int, more: str = "", total: int | None = None) -> None:
+        nonlocal text
+        clock.count, clock.total, text = clock.count + done, total or clock.total, more or text
 
     def log() -> None:
         while not ended.wait(INTERVAL):
-            share = "" if not total else f" of {total:,} ({count / total:.0%})"
-            seconds = time.monotonic() - start
-            left = 0.0 if not total or count == begun else seconds / (count - begun) * (total - count)
-            rest = f", {_minutes(left)} left" if left else ""
-            logger.info("%s: %s%s after %.0f s%s%s", title, f"{count:,}", share, seconds, rest, text and f", {text}")
+            share = f" of {clock.total:,} ({clock.count / clock.total:.0%})" if clock.total else ""
+            rest = f", {_minutes(left)} left{'' if clock.stages is None else ' in all'}" if (left := clock.left) else ""
+            texts = title, f"{clock.count:,}", share, _elapsed(clock.seconds), rest, text and f", {text}"
+            logger.info("%s: %s%s after %s%s%s", *texts)
 
     thread = Thread(target=log, name="progress", daemon=True)
     thread.start()
@@ -107,6 +202,10 @@ def _lines(title: str, total: int | None, begun: int) -> Iterator[Callable[..., 
     finally:
         ended.set()
         thread.join()
+
+
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else _minutes(seconds)
 
 
 def _minutes(seconds: float) -> str:

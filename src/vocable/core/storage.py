@@ -21,7 +21,8 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from vocable.core.fingerprint import INPUTS_KEY, fingerprint
+from vocable.core.faults import said
+from vocable.core.fingerprint import differences, fingerprint
 from vocable.core.links import open_regular, refuse_link, refuse_links
 from vocable.core.locks import HAS_LOCKS, holding, lock_file, unlock_file
 from vocable.errors import ArgumentError, VectorsError, VocableError
@@ -270,15 +271,18 @@ def resumable(
     """
     target = target_of(output)
     work = partial_of(target)
+    # The other processes of `torchrun` use the folder that the first has checked.
     if os.environ.get("RANK", "0") != "0":
         yield work
         return
+    # Refuse what can be refused without the lock.
     refuse_existing(target)
     refuse_link(work)
     refuse_links(work)
     _begun(work, settings, name, anew)  # before the lock, which would be a new file in a foreign folder
     with locked(work):
         refuse_existing(target)  # again: another process may have finished it
+        # The folder is new, or its settings are equal: `_begun` compares them.
         if anew and (work / name).exists():
             _clear(work, last=name)
         if not _begun(work, settings, name):
@@ -291,6 +295,7 @@ def resumable(
                 shutil.rmtree(work, ignore_errors=True)
             raise
         finally:
+            # A folder with nothing but settings and hidden files, such as the lock, is not worth resuming.
             if work.is_dir() and all(path.name == name or path.name[0] == "." for path in work.iterdir()):
                 shutil.rmtree(work, ignore_errors=True)
 
@@ -365,24 +370,14 @@ def _begun(folder: Path, settings: Mapping[str, object], name: str, anew: bool =
     return True
 
 
-def differing(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[str]:
-    """Yield the keys whose values differ, nested keys as a.b."""
-    for key in first.keys() | second.keys():
-        left, right = first.get(key), second.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            yield from (f"{key}.{inner}" for inner in differing(left, right))
-        elif left != right:
-            yield key
-
-
 def _compare(place: Path, made_from: dict[str, object], settings: Mapping[str, object]) -> None:
     """Raise `ArgumentError` if a file or folder was made from other settings than `settings`."""
-    settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
-    keys = set(differing(made_from, settings))
-    if keys == {INPUTS_KEY}:
-        raise ArgumentError(f"{place} was made from inputs that have changed since then: {ANOTHER}")
+    keys, inputs = differences(made_from, json.loads(json.dumps(dict(settings))))  # with lists, as they are read back
     if keys:
         raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(keys))}): {ANOTHER}")
+    if inputs is not None:
+        which = f" ({', '.join(inputs)})" if inputs else ""
+        raise ArgumentError(f"{place} was made from inputs that have changed since then{which}: {ANOTHER}")
 
 
 @contextmanager
@@ -432,8 +427,7 @@ def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = Vec
         return TypeAdapter(kind).validate_json(regular(path).read_bytes(), extra="forbid")
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        field = "".join(f"{part}: " for part in first["loc"])
-        raise error(f"{path}: damaged: {field}{first['msg']}") from failure
+        raise error(f"{path}: damaged: {said(': '.join(map(str, first['loc'])), first)}") from failure
 
 
 def write_record(path: StrPath, record: object) -> None:

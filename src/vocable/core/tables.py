@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from io import StringIO
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.core.graphemes import beginning
@@ -108,6 +108,7 @@ class Table(NamedTuple):
         shown = []
         for part in self._parts(width):
             table = part.__rich__()
+            # A part may exceed the width, since numbers do not break.
             console = Console(
                 file=StringIO(), width=max(width, part._width(LEAST_NAME_WIDTH)), force_terminal=False, highlight=False
             )
@@ -212,6 +213,7 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
     >>> wrapped([("… ", False), ("\\n by ", False), (" …", False)], 9, 1)
     ['… by …']
     """
+    # Runs of blanks become one blank, also across the ends of parts.
     plain, pieces = "", list[tuple[str, str]]()
     for part, marked in parts:
         line = re.sub(r"\s+", " ", part)
@@ -219,18 +221,21 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
         pieces.append((visible(line), "bold" if marked else ""))
         plain += line
     shown = "".join(piece for piece, _ in pieces).rstrip()
-    if shown.isascii() and len(shown) <= width and not has_colours():
-        return [shown]  # without rich, which is slow to import
+    if shown.replace("…", "").isascii() and not has_colours():  # without rich, which is slow to import
+        return wrap(shown, width, max_lines=lines, placeholder=" …", break_on_hyphens=False) or [""]
     from rich.console import Console
     from rich.text import Text
 
+    # For other characters, rich knows how many columns each takes.
     text = Text.assemble(*pieces)
     console = Console(file=StringIO(), width=width)
     rows = text.wrap(console, width)
+    # The last line ends in an ellipsis if there are more.
     if len(rows) > lines:
         rows[lines - 1].rstrip()
         rows[lines - 1].append(" …")
         rows[lines - 1].truncate(width, overflow="ellipsis")
+    # Write bold by hand: what rich writes depends on its console.
     bold = has_colours()
     return [
         "".join(
