@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 from vocable.data import BadLines, Document, read_corpus, read_examples, read_judgments, read_queries, read_texts
-from vocable.data.folder import READERS, with_urls
+from vocable.data.folder import with_urls
+from vocable.data.pages.reader import READERS
 from vocable.errors import ArgumentError, DataError
 
 PAGES = {
@@ -62,6 +63,15 @@ def test_files_of_other_kinds_are_counted(folder: Path, caplog: pytest.LogCaptur
     assert {"1 .bin", "1 .png", "1 without ending"} == {*found[2].split(", ")}
 
 
+def test_a_folder_of_files_that_an_extra_reads_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("vocable.core.folders", "vocable.data.folder"):
+        monkeypatch.setattr(f"{module}.ENDINGS", (".md",))
+    (tmp_path / "a.pdf").touch()
+    with pytest.raises(DataError) as error:
+        list(read_corpus(tmp_path))
+    assert "(1 .pdf) (pip install 'vocable[documents]' reads .pdf)" in str(error.value)
+
+
 def test_front_matter_with_a_fault_is_read_as_text_and_told_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,6 +104,17 @@ def test_unreadable_characters_of_web_pages_are_counted_in_a_line(
     assert message.endswith("(also in 1 other file)")
 
 
+def test_repeated_parts_of_generated_pages_are_left_out_and_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    repeated = '<h2 id="blanket-implementations">Blanket</h2><div id="blanket-implementations-list">impl Any</div>'
+    for name in ("b", "c"):
+        (folder / f"{name}.html").write_text(f"<main><h1>{name}</h1>text{repeated}</main>", "utf-8")
+    found = {document.id: document.text for document in read_corpus(folder)}
+    assert [found[f"{name}.html"] for name in ("b", "c")] == ["text", "text"]
+    assert f"{folder}/b.html: blanket implementations left out (also in 1 other file)" in caplog.messages
+
+
 def test_a_page_title_of_front_matter(folder: Path) -> None:
     (folder / "index.md").write_text("---\ntitle: The page\n---\nText.\n\n## Part\n\n" + "word " * 80, encoding="utf-8")
     found = [(one.id, one.title, one.fields["path"]) for one in read_corpus(folder) if one.id.startswith("index")]
@@ -117,7 +138,11 @@ LINKED = {
 
 @pytest.mark.parametrize("ending", [".md", ".mdx", ".html", ".rst", ".adoc"])
 @pytest.mark.parametrize(
-    "unit", ["{/*\n", "[[", "<<\n", ":::a\n---\n", "`a *b _c ", "* a\n ", "|a |", '<a b="', "....\n"]
+    "unit",
+    [
+        *("{/*\n", "[[", "<<\n", ":::a\n---\n", "`a *b _c ", "* a\n ", "|a |", '<a b="', "....\n"),
+        *("image::a[", ":", "a::", "include::a[", "~a"),
+    ],
 )
 def test_a_page_of_repeated_marks_is_read_in_a_second_per_50_kb(ending: str, unit: str) -> None:
     text = unit * (50_000 // len(unit))

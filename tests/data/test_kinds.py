@@ -69,5 +69,12 @@ class TestListsAsText:
             path = write(tmp_path / "c.jsonl", json.dumps({"_id": "1", "text": "a", name: value}))
             with pytest.raises(DataError, match=rf'c\.jsonl:1: "{name}" .*Python (list|dict)'):
                 list(read_corpus(path))
+        for own, fields in (
+            ({"year": 1, "n": None}, {"lang": "de", "year": 1}),
+            ({"lang": "en", "fields": 2}, {"lang": "de", "fields": {"lang": "en", "fields": 2}}),  # none is lost
+            ({"lang": None}, {"lang": "de"}),
+        ):
+            row = {"_id": "1", "text": "a", "lang": "de", "fields": own}
+            assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(row)))).fields == fields
         kept = {"_id": "1", "text": "a", "fields": {"tags": '["a"]'}}  # that vocable wrote
         assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(kept)))).fields == {"tags": '["a"]'}

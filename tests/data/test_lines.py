@@ -26,6 +26,8 @@ ODD = {
     "a field 100,000 deep": '{"_id": "1", "text": "a", "f": %s' % ("[" * 100_000),
     "a field of 5,000 digits": '{"_id": "1", "text": "a", "f": %s}' % ("9" * 5000),
     "half a pair in a field": '{"_id": "1", "text": "a", "f": {"\\ud800": 1}}',
+    "a key twice": '{"_id": "1", "text": "a", "text": "b"}',
+    "a key twice in a field": '{"_id": "1", "text": "a", "f": [{"b": 1, "b": 1}]}',
     "half a pair in a query": '{"_id": "1", "query": "a\\udfff", "positive": "b", "text": "x\\udfff"}',
 }
 

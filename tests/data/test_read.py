@@ -279,6 +279,17 @@ class TestRoundTrip:
             assert len(list(read(path, bad=bad))) + bad.count <= lines
 
 
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
+def test_json_lines_without_ids_are_numbered_as_lines_of_texts(tmp_path: Path, name: str) -> None:
+    lines = b'{"text": "one"}\n\n{"contents": "two", "title": "B"}\n'
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    first, second = read_corpus(path)
+    assert (first.id, first.text, second.id, second.title) == ("1", "one", "3", "B")
+    path.write_bytes(b"")
+    assert [*read_corpus(path)] == []
+
+
 PAIR = '{"query": "q", "positive": "p", "negatives": ["n"], "scores": %s}'
 WANTED = '; expected a JSON object with "_id" or "id", "text" or "contents", and optionally "title"'
 COLUMNS = "; expected id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text"

@@ -75,6 +75,11 @@ class TestPlaces:
         with pytest.raises(DataError, match=r"c\.parquet"):
             list(read_corpus(write(tmp_path / "c.parquet", JSONL)))
 
+    def test_a_missing_pyarrow_names_the_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(MissingExtraError):
+            next(read_corpus(write(tmp_path / "c.parquet", JSONL)))
+
     def test_stdin_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
         endless = (b'{"_id": %d, "text": "t"}\n' % number for number in itertools.count())
         feed(monkeypatch, SimpleNamespace(readline=lambda limit: next(endless)))

@@ -1,7 +1,8 @@
 """Corpora, queries, judgments and training examples, read as streams.
 
-A source is a string: a file, a folder of documents, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME`
-or `pydocs:`.
+The idea: whatever is read is a stream of records with the file and the line where each stands, so that a bad one is
+named. A source is a string: a file, a folder of documents, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`,
+`hf:NAME` or `pydocs:`.
 docs/data.md describes sources, formats, names of fields, and the treatment of malformed data.
 Judgments and hits, `Qrel` and `ScoredDoc`, have the fields of the records of ir_measures.
 """

@@ -7,37 +7,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
+from vocable.core.lfs import POINTER, is_pointer
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
-from vocable.data.lines import BYTE_ORDER_MARK, line_limit
-from vocable.data.pages.asciidoc import asciidoc_page
-from vocable.data.pages.blocks import Block, Page, PageError
-from vocable.data.pages.docx import docx_page
-from vocable.data.pages.encodings import page_text
-from vocable.data.pages.markdown import markdown_page, mdx_page
-from vocable.data.pages.notebook import notebook_page
-from vocable.data.pages.pdf import pdf_page
-from vocable.data.pages.rest import rest_page
-from vocable.data.pages.sections import TEXT_FRAGMENT, parts
-from vocable.data.pages.tags import visible
-from vocable.data.pages.templates import html_source
+from vocable.data.pages.blocks import Page, PageError
+from vocable.data.pages.budget import budget_of
+from vocable.data.pages.furniture import repeated_lines, sample, without_furniture
+from vocable.data.pages.reader import FILE_READERS, PageReader, file_text
+from vocable.data.pages.sections import TEXT_FRAGMENT, Part, parts
 from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
 SHOWN = 5  # endings or names of unread files in a message
 EXTRA = "pip install 'vocable[documents]'"
 MOST_NAMED = 20  # unreadable files in a message
-EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
-# Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
-MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".adoc": 4, ".html": 16, ".htm": 16, ".ipynb": 16}
+EXPECTED = "a readable page; --skip-bad N leaves out N such files"
 PART = "~"  # before the number of a part of a large section, in its id
+
+
+_Remarks: TypeAlias = defaultdict[tuple[str, str], list[str]]  # messages by what they say and what was done
 
 
 class FolderItem(NamedTuple):
@@ -62,11 +58,12 @@ def check_folder(folder: Path, *, all_pages: bool = False) -> tuple[FolderFiles,
         files = files_of(folder, all_pages=all_pages)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
-    left_out = _left_out(files)
+    left_out, hint = _left_out(files), ""
+    if missing := [*filter(files.others.get, PACKAGE_OF)]:
+        hint = f" ({EXTRA} reads {', '.join(missing)})"
     if not files.files:
-        present = f"it has only {left_out}" if left_out else "it has none"
+        present = f"it has only {left_out}{hint}" if left_out else "it has none"
         raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {present}", source=source)
-    hint = f" ({EXTRA} reads {', '.join(missing)})" if (missing := [*filter(files.others.get, PACKAGE_OF)]) else ""
     return files, f"{left_out} left out{hint}" if left_out else ""
 
 
@@ -74,11 +71,13 @@ def _left_out(files: FolderFiles) -> str:
     """Return the numbers of unread files and folders, with their most frequent endings or names."""
     others, hidden = files.others, files.hidden
     counts = [f"{counted(others.total(), 'file')} of other kinds ({_names(others)})"] * bool(others)
+    if files.parts:
+        counts.append(f"{counted(files.parts.total(), 'folder')} of parts, drafts or packages ({_names(files.parts)})")
     if hidden:
         number = counted(hidden.total(), "hidden file or folder", "hidden files or folders")
         counts.append(f"{number} ({_names(hidden)})")
     if files.copies:
-        counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of all pages ({_names(files.copies)})")
+        counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of pages ({_names(files.copies)})")
     if files.lists:
         number = counted(files.lists.total(), "page")
         counts.append(f"{number} of lists and sources (by {_names(files.lists)}; `index --all-pages` reads them)")
@@ -90,26 +89,42 @@ def _names(counts: Counter[str]) -> str:
     return ", ".join([*names, *["…"] * (len(counts) > SHOWN)])
 
 
-def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
+def folder_items(folder: Path, files: Sequence[str], among: Sequence[str] = ()) -> Iterator[FolderItem]:
     """Yield the documents of the files of a folder, and the faults of files that cannot be read as text.
 
-    Log a warning about files with remarks, such as front matter that is read as text.
+    `among` are all files of the folder, by default the same, whose pages of HTML show which lines they repeat. Log a
+    warning about files with remarks, such as front matter that is read as text.
 
     Raises:
         DataError: a file cannot be read, or no file has a text.
     """
-    empty, remarks, is_first = True, defaultdict[str, list[str]](list), True
-    for number, file in enumerate(files, start=1):
-        for item in _file_items(folder, file, remarks):
-            empty = False
-            if item.fault and is_first:
-                item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
-            yield item
-    for outcome, (first, *others) in remarks.items():
+    empty, remarks, is_first = True, _Remarks(list), True
+    with PageReader() as reader:
+        repeated = _repeated(reader, folder, [file for file in among or files if _is_html(file)])
+        for number, file in enumerate(files, start=1):
+            for item in _file_items(reader, folder, file, remarks, repeated if _is_html(file) else frozenset()):
+                empty = False
+                if item.fault and is_first:
+                    item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
+                yield item
+    for (_, outcome), (first, *others) in remarks.items():
         also = f" (also in {counted(len(others), 'other file')})" if others else ""
         warn_once(f"{first}: {outcome}{also}")
     if empty:
         raise DataError(f"no text in {counted(len(files), 'file')} ({', '.join(ENDINGS)})", source=str(folder))
+
+
+def _is_html(file: str) -> bool:
+    return file.lower().endswith((".html", ".htm"))
+
+
+def _repeated(reader: PageReader, folder: Path, files: Sequence[str]) -> frozenset[str]:
+    """Return the lines that most of a folder's pages of HTML have."""
+    pages = list[Page]()
+    for file in sample(files):
+        with suppress(PageError, OSError):  # are reported when the file is reached
+            pages.append(reader.page(folder / file))
+    return repeated_lines(pages)
 
 
 def _also(folder: Path, files: Sequence[str]) -> str:
@@ -122,7 +137,7 @@ def _also(folder: Path, files: Sequence[str]) -> str:
 def _is_unreadable(path: Path) -> bool:
     try:
         if path.suffix.lower() not in FILE_READERS:
-            _text(path)
+            file_text(path)
     except PageError:
         return True
     except OSError:  # is an error of its own when it is reached
@@ -137,12 +152,18 @@ def item_row(number: int, item: FolderItem) -> Row | None:
     return item.row
 
 
-def _file_items(folder: Path, file: str, remarks: Mapping[str, list[str]]) -> Iterator[FolderItem]:
-    """Yield the documents of a file; append messages to `remarks`, by what was done, if a part is not read as meant."""
+def _file_items(
+    reader: PageReader, folder: Path, file: str, remarks: _Remarks, repeated: frozenset[str]
+) -> Iterator[FolderItem]:
+    """Yield the documents of a file without `repeated` lines; add messages about parts that are not read as meant."""
     path = folder / file
     shown = _shown(str(path))
+    # Faults of the whole file, which then has no document.
+    if is_pointer(path):
+        yield FolderItem(shown, 1, fault=POINTER)
+        return
     try:
-        page = _page(path)
+        page, size = without_furniture(reader.page(path), repeated), path.stat().st_size
     except PageError as error:
         yield FolderItem(shown, error.line, fault=str(error))
         return
@@ -151,83 +172,35 @@ def _file_items(folder: Path, file: str, remarks: Mapping[str, list[str]]) -> It
     if shown != str(path):
         yield FolderItem(shown, 1, fault="the name of the file is not UTF-8")
         return
+    # Remarks with the same words are collected, and told once for the folder.
     if page.remark is not None:
         message = str(DataError(page.remark.message, source=shown, line=page.remark.line))
-        remarks["read as text" if page.blocks else "left out"].append(message)
+        kind = ("", "read as text") if page.blocks else (page.remark.message, "left out")
+        remarks[kind].append(message)
     if page.unreadable:
         message = f"{shown}: {counted(page.unreadable, 'character')} not in the page's encoding"
-        remarks["read as U+FFFD"].append(message)
+        remarks["", "read as U+FFFD"].append(message)
+    if page.left_out:
+        remarks[page.left_out, f"{page.left_out} left out"].append(shown)
+    # A small file can grow large, since each section repeats the headings above it.
+    left = most = budget_of(size).characters
     for part in parts(page, path.stem):
-        name = file if part.anchor is None else f"{file}#{part.anchor}"
-        fields: dict[str, object] = {"path": part.path, "file": file}
-        fields |= {key: value for key, value in page.fields.items() if key not in fields}
-        if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
-            fields.pop("title", None)
-        row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
-        yield FolderItem(shown, part.line, {**row, "text": part.text, "fields": fields})
+        left -= len(part.title) + len(part.path) + len(part.text) + len(str(page.fields))
+        if left < 0:
+            yield FolderItem(shown, part.line, fault=f"a page whose documents have more than {most:,} characters")
+            return
+        yield FolderItem(shown, part.line, _row(part, page, file))
 
 
-def _page(path: Path) -> Page:
-    ending = path.suffix.lower()
-    if ending in FILE_READERS:
-        return FILE_READERS[ending](path)
-    text, unreadable = _text(path)
-    return READERS[ending](text)._replace(unreadable=unreadable)
-
-
-def _text(path: Path) -> tuple[str, int]:
-    """Return the text of a file, and the number of its unreadable characters; raise `PageError` if it has no text.
-
-    Line ends are \\n; a byte-order mark, soft hyphens and other characters of no width are left out.
-    """
-    limit = line_limit()
-    megabytes = MARKUP_MEGABYTES.get(path.suffix.lower(), limit.megabytes)
-    most = min(megabytes << 20, limit.bytes)
-    with path.open("rb") as file:
-        raw = file.read(most + 1)
-    if len(raw) > most < limit.bytes:
-        raise PageError(f"a page of more than {megabytes} MB: divide it, or name it .txt", 1)
-    if len(raw) > most:
-        raise PageError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
-    failures = 0
-    try:
-        if path.suffix.lower() in (".html", ".htm"):
-            text, failures = page_text(raw)
-        else:
-            text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise PageError(f"not UTF-8 (a byte is 0x{raw[error.start]:02x})", line) from error
-    if (zero := text.find("\0")) >= 0:
-        raise PageError("not text (a zero byte)", text.count("\n", 0, zero) + 1)
-    return visible(text.replace("\r\n", "\n").replace("\r", "\n")), failures
-
-
-def _text_page(text: str) -> Page:
-    """Return the page of a plain text: its paragraphs, without headings."""
-    blocks, lines = list[Block](), list[str]()
-    for number, line in enumerate([*text.split("\n"), ""], start=1):
-        if line.strip():
-            lines.append(line.rstrip())
-        elif lines:
-            blocks.append(Block("\n".join(lines), number - len(lines)))
-            lines = []
-    return Page(blocks)
-
-
-READERS: dict[str, Callable[[str], Page]] = {
-    ".md": markdown_page,
-    ".markdown": markdown_page,
-    ".mdx": mdx_page,
-    ".html": html_source,
-    ".htm": html_source,
-    ".txt": _text_page,
-    ".rst": rest_page,
-    ".adoc": asciidoc_page,
-    ".asciidoc": asciidoc_page,
-    ".ipynb": notebook_page,
-}
-FILE_READERS: dict[str, Callable[[Path], Page]] = {".docx": docx_page, ".pdf": pdf_page}
+def _row(part: Part, page: Page, file: str) -> Row:
+    """Return the row of a part of a page."""
+    name = file if part.anchor is None else f"{file}#{part.anchor}"
+    fields: dict[str, object] = {"path": part.path, "file": file}
+    fields |= {key: value for key, value in page.fields.items() if key not in fields}
+    if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
+        fields.pop("title", None)
+    row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
+    return {**row, "text": part.text, "fields": fields}
 
 
 def _shown(path: str) -> str:

@@ -124,8 +124,10 @@ def _document(row: Row, *, may_be_empty: bool = False) -> Document:
     further = row.get("fields")
     further = further if isinstance(further, Mapping) else None  # of a document that vocable wrote
     known |= set() if further is None else {"fields"}
-    values = {name: value for name, value in row.items() if name not in known} | dict(further or {})
-    fields = {name: _json_value(value) for name, value in values.items() if _has_value(value)}
+    fields = {name: _json_value(value) for name, value in row.items() if name not in known and _has_value(value)}
+    inner = {name: _json_value(value) for name, value in (further or {}).items() if _has_value(value)}
+    both = fields.keys() & inner.keys()  # a field of the record and one of its own `fields`
+    fields |= {"fields": inner} if both else inner
     document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields)
     return check_document(document, may_be_empty=may_be_empty)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from vocable.data.kinds import Kind, Row
+from vocable.core.json_objects import parse_json
+from vocable.data.kinds import DOCUMENT_ID, Kind, Row
 from vocable.data.records import MalformedError, check_characters
 from vocable.errors import ArgumentError
 
@@ -55,7 +56,7 @@ def json_row(number: int, raw: bytes) -> Row | None:
     if not line.strip():
         return None
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         written = json.dumps(row, ensure_ascii=False) if "\\ud" in line or "\\uD" in line else ""  # surrogates?
     except json.JSONDecodeError as error:
         raise MalformedError(f"not JSON ({error.msg} at character {error.pos + 1})") from error
@@ -65,6 +66,17 @@ def json_row(number: int, raw: bytes) -> Row | None:
         raise MalformedError(f"a JSON {type(row).__name__}")
     check_characters(written)
     return row
+
+
+def numbered_row(number: int, raw: bytes) -> Row | None:
+    """Return a line with a JSON object as a row, its number as the id of a document without one."""
+    row = json_row(number, raw)
+    return row if row is None or has_id(row) else {**row, "_id": str(number)}
+
+
+def has_id(row: Row) -> bool:
+    """Return whether a row names its document."""
+    return any(row.get(name) is not None for name in DOCUMENT_ID)
 
 
 def text_row(number: int, raw: bytes) -> Row | None:

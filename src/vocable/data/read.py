@@ -38,21 +38,25 @@ JUDGED = ("beir", "ir_datasets", "pydocs")  # sources with judgments instead of 
 
 
 def read_corpus(
-    source: StrPath, *, bad: BadLines | None = None, folder: StrPath | None = None, all_pages: bool = False
+    source: StrPath,
+    *,
+    bad: BadLines | None = None,
+    folder: StrPath | None = None,
+    inside: str = "",
+    all_pages: bool = False,
 ) -> Iterator[Document]:
     """Return the documents of a source (`vocable.data` lists the kinds of sources), one at a time.
 
     `bad` tolerates and counts bad lines. By default the enclosing `tolerating` block does; without a block, the first
     bad line raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have
-    documents without text. With `folder`, the source is this folder or a page in it; `all_pages` includes pages that
-    generators made of other pages.
+    documents without text. With `folder`, the source is this folder, or `inside` it a file or a folder with a slash;
+    `all_pages` includes pages that generators made of other pages.
 
     Raises:
         DataError: the source is missing (at once), or a line is bad or the file damaged (when it is reached).
     """
     if folder is not None:
-        page = None if folder == source else Path(source)
-        return records(folder_stream(Path(folder), page=page, all_pages=all_pages), DOCUMENT, bad or tolerance())
+        return records(folder_stream(Path(folder), inside=inside, all_pages=all_pages), DOCUMENT, bad or tolerance())
     return _read(source, DOCUMENT, bad)
 
 
@@ -118,6 +122,15 @@ def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]
     return _read(source, PLAIN_TEXT, bad)
 
 
+def check_there(source: str) -> None:
+    """Raise `DataError` for a local source that does not exist; other sources are not looked for."""
+    scheme, place, _ = parse_source(source)
+    if scheme in DERIVED:
+        check_there(source.partition(":")[2])
+    elif source != "-" and scheme in (None, "beir") and not Path(place).exists():
+        open_source(source, PLAIN_TEXT if scheme is None else DOCUMENT)
+
+
 def read_mined_negatives(source: StrPath, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
     """Return hard negatives as ids, by query and system, in the format of msmarco-hard-negatives."""
     return _read(source, MINED, bad)
@@ -159,7 +172,7 @@ def open_source(source: str, kind: Kind[T]) -> Stream:
 
 
 def _made_rows(scheme: str, source: str) -> Iterator[Row]:
-    from vocable.data.cloze import cloze, crops  # imports numba
+    from vocable.data.cloze import cloze, crops  # imports bm25s
 
     make = cloze if scheme == "cloze" else crops
     return (pair._asdict() for pair in map(make, read_texts(source)) if pair is not None)
@@ -187,6 +200,7 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
     make = (stream.published and kind.published) or kind.record
     key_of = attrgetter(*kind.key) if kind.key else None
     seen, repeated, empty = Seen(), 0, 0
+    # Queries without a judgment are skipped.
     judged: set[object] | None = None
     if stream.judged_in is not None:
         judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, bad)}
@@ -200,6 +214,7 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
             continue
         if record is None:
             continue
+        # A record with a known key is a repetition, which is counted, or a conflict, which is an error.
         key = None if key_of is None else key_of(record)
         earlier = None if key is None else seen.add(key, cast(Iterable[object], record))
         if earlier == "other":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice, pairwise
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import NamedTuple, TypeVar
 from vocable.core.fingerprint import DERIVED, fingerprint
 from vocable.core.storage import StrPath
 from vocable.data.bad_lines import BadLines
+from vocable.data.compressed import BUFFER
 from vocable.data.kinds import Kind
 from vocable.data.read import open_source, records
-from vocable.data.sources import BUFFER, bounded_lines, numbered, parse_source
+from vocable.data.sources import bounded_lines, numbered, parse_source
 
 T = TypeVar("T")
 
@@ -53,11 +55,13 @@ def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> lis
     """Divide a source into `spans` spans whose numbers of records differ by at most 1.
 
     If each span has at least `WHOLE_PARTS` parts of `size` records, spans consist of whole parts instead. In a file of
-    JSON lines every line counts as a record, bad lines included.
+    JSON lines every line counts as a record, bad lines included. Raises `DataError` for more bad lines than `bad`
+    tolerates: now, since the spans of a corrected file are others.
     """
     stream = open_source(source, kind)
+    count = sum(1 for _ in records(stream, replace(kind, key=()), bad))
+    bad.clear()  # the reader of a span counts its own
     if stream.lines is None:
-        count = sum(1 for _ in records(stream, kind, bad))
         marks = [(bound, 0, 0) for bound in _bounds(count, size, spans)]
     else:
         with stream.lines.open("rb", buffering=BUFFER) as file:

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from vocable.core.fingerprint import DERIVED
 from vocable.core.folders import something_else
+from vocable.core.lfs import POINTER, is_pointer
 from vocable.data.bad_lines import warn_once
-from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, Kind, Row
-from vocable.data.lines import Parser, TableRow, json_row, line_limit, parsers
+from vocable.data.compressed import BUFFER, PACKED, is_packed, opened
+from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, TEXT, Kind, Row
+from vocable.data.lines import Parser, TableRow, has_id, json_row, line_limit, numbered_row, parsers
 from vocable.data.records import MalformedError
 from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import DataError, require_extra
 
-COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
-BUFFER = 1 << 18  # bytes
 ROWS = 1024  # Parquet rows converted to Python objects at a time
 SAMPLE = 100  # first lines of a text file, to guess its format
 
 
 def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
     """Yield the rows of a Parquet file, with the named columns or all."""
-    import pyarrow.parquet as pq
-
-    with _opened(path) as stream, tempfile.TemporaryFile() if _packed(path) else nullcontext(stream) as file:
+    arrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
+    with opened(path) as stream, tempfile.TemporaryFile() if is_packed(path) else nullcontext(stream) as file:
         if file is not stream:  # Parquet is read from its end: unpack a compressed file to disk
             shutil.copyfileobj(stream, file, BUFFER)
             file.seek(0)
-        with pq.ParquetFile(file) as table:
-            present = [name for name in table.schema_arrow.names if columns is None or name in columns]
-            for batch in table.iter_batches(batch_size=ROWS, columns=present):
-                yield from batch.to_pylist()
+        try:
+            with parquet.ParquetFile(file) as table:
+                present = [name for name in table.schema_arrow.names if columns is None or name in columns]
+                for batch in table.iter_batches(batch_size=ROWS, columns=present):
+                    yield from batch.to_pylist()
+        except arrow.ArrowException as error:
+            raise ValueError(str(error)) from error
 
 
 def numbered(
@@ -49,15 +50,13 @@ def numbered(
     """Return a function that iterates over the numbered items, and raises errors of reading as `DataError`."""
 
     def items() -> Iterator[tuple[int, Any]]:
-        import pyarrow as pa  # a search needs none
-
         number = first - 1
         try:
             for number, item in enumerate(start(), start=first):
                 yield number, item
         except MalformedError as error:
             raise DataError(str(error), source=source, line=number + 1) from error
-        except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+        except (OSError, EOFError, ValueError) as error:
             reason = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
             reached = f" beyond line {number}" if number else ""
             raise DataError(f"cannot be read{reached}: {reason}", source=source) from error
@@ -65,28 +64,9 @@ def numbered(
     return items
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, decompressed."""
-    if not _packed(path):
-        with path.open("rb", buffering=BUFFER) as plain:
-            yield plain
-    else:
-        import pyarrow as pa
-
-        # Arrow's decompressors notice truncated streams and read all members or frames of a file.
-        compression = COMPRESSION[path.suffix.lower()]
-        with pa.input_stream(str(path), compression=compression, buffer_size=BUFFER) as raw:
-            yield cast(BinaryIO, io.BufferedReader(raw, BUFFER))
-
-
-def _packed(path: Path) -> bool:
-    return path.suffix.lower() in COMPRESSION
-
-
 def file_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, decompressed."""
-    with _opened(path) as stream:
+    with opened(path) as stream:
         yield from bounded_lines(stream)
 
 
@@ -142,7 +122,7 @@ def resolve(source: str, kind: Kind[object]) -> Stream:
         return SCHEMES[scheme](name, split, kind)
     if source == "-":
         return standard_input(*parsers(kind)[".jsonl"])
-    return _file(Path(source), kind)
+    return _file(Path(source), kind, numbers=True)
 
 
 def standard_input(parse: Parser, expected: str) -> Stream:
@@ -169,14 +149,19 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
     return scheme, name, split or None
 
 
-def _file(path: Path, kind: Kind[object]) -> Stream:
+def _file(path: Path, kind: Kind[object], *, numbers: bool = False) -> Stream:
+    """Open a file; with `numbers`, JSON lines of documents without ids have the numbers of the lines as ids."""
     source = str(path)
+    # What is not a file of records.
     if path.is_dir():
         return folder_stream(path, kind)
     if not path.exists():
         sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *DERIVED)), "-"])
         raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
-    extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
+    if is_pointer(path):
+        raise DataError(POINTER, source=source)
+    # The ending tells the format, after an ending such as .gz is taken off.
+    extension = (path.with_suffix("") if is_packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
     if extension == ".parquet":
         rows = numbered(lambda: _parquet_rows(path, None if kind.further else kind.names), source)
@@ -184,9 +169,15 @@ def _file(path: Path, kind: Kind[object]) -> Stream:
     known, lines = parsers(kind), numbered(lambda: file_lines(path), source)
     if extension in known and extension != ".txt":
         stream = Stream(source, stem, lines, *known[extension])
-        return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
+        if stream.parse is not json_row:
+            return stream
+        numbers = numbers and kind is DOCUMENT and path.is_file()
+        if numbers and _have_no_ids(line for _, line in islice(lines(), SAMPLE)):
+            stream = stream._replace(parse=numbered_row)  # as the lines of a text file
+        return stream if is_packed(path) else stream._replace(lines=path)
     if kind.spaces:  # a table, whatever its name
         return Stream(source, stem, lines, *known[".tsv"])
+    # For a text or an unknown ending, the first lines decide. They are read only if they can matter.
     sampled = path.is_file() and (extension in known or kind is QUERY)
     sample = b"".join(line for _, line in islice(lines(), SAMPLE)) if sampled else b""
     if TOPIC.search(sample):
@@ -198,6 +189,7 @@ def _file(path: Path, kind: Kind[object]) -> Stream:
         raise DataError(f"{kind.name} files end in {endings}, and may add .gz or .zst", source=source)
     if re.match(rb"\s*<DOC[ >]", sample):
         raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
+    # Lines of another format in a file of texts are read as that format, with a warning.
     if _is_json(sample):
         warn_once(f"{source}: read as JSON lines, like its first lines; name it .jsonl")
         return Stream(source, stem, lines, *known[".jsonl"])
@@ -207,33 +199,42 @@ def _file(path: Path, kind: Kind[object]) -> Stream:
     return Stream(source, stem, lines, *known[extension])
 
 
-def folder_stream(
-    path: Path, kind: Kind[object] = DOCUMENT, *, page: Path | None = None, all_pages: bool = False
-) -> Stream:
-    """Return the stream of the documents of a folder of pages, or of one `page` in it.
+def folder_stream(path: Path, kind: Kind[object] = DOCUMENT, *, inside: str = "", all_pages: bool = False) -> Stream:
+    """Return the stream of the documents of a folder of pages, or of a page or a folder `inside` it.
 
-    With `all_pages`, they include pages that generators made of other pages. Raises `DataError` if the folder has no
-    pages, or lacks the page.
+    With `all_pages`, they include pages that generators made of other pages. Raises `DataError` if the folder, or the
+    part of it, has no pages.
     """
     from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row  # with parsers of the formats
 
     source = str(path)
+    # Refuse a folder of another kind, and records that a folder cannot hold.
     if (reason := something_else(path)) is not None:
         raise DataError(reason, source=source)
     if kind not in (DOCUMENT, PLAIN_TEXT):
         instead = f": cloze:{path} makes examples of them" if kind.name == "example" else ""
         raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
+    # A part of the folder has the part's name. For the whole folder, a warning tells what is not read.
     listing, left_out = check_folder(path, all_pages=all_pages)
     files, name = listing.files, path.resolve().name
-    if page is not None:
-        source, name = str(page), page.stem
-        if (file := page.resolve().relative_to(path.resolve()).as_posix()) not in files:
+    if inside:
+        source, name = str(path / inside), Path(inside).stem
+        files = [file for file in files if is_inside(file, inside)]
+        if not files:
             raise DataError(f"no such page among the documents of {path}", source=source)
-        files = [file]
     elif left_out:
         warn_once(f"{source}: {left_out}")
-    items = numbered(lambda: folder_items(path, files), source)
+    items = numbered(lambda: folder_items(path, files, listing.files), source)
     return Stream(source, name, items, item_row, EXPECTED, several=True)
+
+
+def is_inside(file: str, part: str) -> bool:
+    """Return whether a file of a folder is in a part of it: a file, a folder with a slash at its end, or all ("").
+
+    >>> is_inside("a/b.md", "a/"), is_inside("a/b.md", "a/b.md"), is_inside("ab/c.md", "a/"), is_inside("a.md", "")
+    (True, True, False, True)
+    """
+    return file == part or ((not part or part.endswith("/")) and file.startswith(part))
 
 
 def _is_json(sample: bytes) -> bool:
@@ -243,6 +244,16 @@ def _is_json(sample: bytes) -> bool:
         return bool(rows) and all(isinstance(json.loads(row), dict) for row in rows)
     except (ValueError, RecursionError):
         return False
+
+
+def _have_no_ids(lines: Iterable[bytes]) -> bool:
+    """Return whether there are JSON objects with a text, and none has the id of a document."""
+    rows = []
+    for line in lines:
+        with suppress(ValueError, RecursionError):  # a bad line, which the reader counts
+            rows.append(json.loads(line))
+    texts = [row for row in rows if isinstance(row, dict) and any(row.get(name) is not None for name in TEXT)]
+    return bool(texts) and not any(map(has_id, texts))
 
 
 def _is_table(sample: bytes, kind: Kind[object]) -> bool:
@@ -273,6 +284,7 @@ def _beir(name: str, split: str | None, kind: Kind[object]) -> Stream:
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:
     """Return the file with the judgments of a split; None if the folder has none and they are not `required`."""
     name = split or DEFAULT_SPLIT
+    # Judgments are qrels/SPLIT or qrels.SPLIT; for the default split also qrels.
     stems = [f"qrels/{name}", f"qrels.{name}", *(["qrels"] if name == DEFAULT_SPLIT else [])]
     if (judgments := next(filter(None, (_find(folder, stem) for stem in stems)), None)) is not None:
         return str(judgments)
@@ -284,7 +296,7 @@ def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str |
 
 
 def _find(folder: Path, stem: str) -> Path | None:
-    names = (f"{stem}{extension}{packed}" for extension in EXTENSIONS for packed in ["", *COMPRESSION])
+    names = (f"{stem}{extension}{packed}" for extension in EXTENSIONS for packed in ["", *PACKED])
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 

@@ -51,23 +51,23 @@ def iter_texts(texts: object, name: str = "texts") -> Iterator[str]:
     return (item if type(item) is str and item.isascii() else as_text(item, f"{name}[{at}]") for at, item in items)
 
 
-def as_queries(queries: object, name: str = "queries") -> list[Query]:
+def as_queries(queries: object) -> list[Query]:
     """Return texts as queries; the id of a plain text is its number, counted from 1."""
     checked = []
-    for position, item in enumerate(_items(queries, name, "texts", "text")):
-        text, identifier = as_text(item, f"{name}[{position}]"), str(position + 1)
+    for position, item in enumerate(_items(queries, "queries", "texts", "text")):
+        text, identifier = as_text(item, f"queries[{position}]"), str(position + 1)
         if isinstance(item, Query | Document):
             try:
                 identifier = check_id(item.id)
             except MalformedError as error:
-                raise ArgumentError(f"{name}[{position}]: {error}") from error
+                raise ArgumentError(f"queries[{position}]: {error}") from error
         checked.append(Query(identifier, text))
     return checked
 
 
-def as_ids(ids: object, name: str = "ids") -> list[str]:
+def as_ids(ids: object) -> list[str]:
     """Return ids as a list of str; raise `ArgumentError` for a single id, and for an item that is not a str."""
-    return [_str(item, f"{name}[{position}]", "an id") for position, item in enumerate(_items(ids, name, "ids", "id"))]
+    return [_str(item, f"ids[{position}]", "an id") for position, item in enumerate(_items(ids, "ids", "ids", "id"))]
 
 
 def as_documents(documents: object, name: str = "documents", *, texts: bool = False) -> list[Document]:
@@ -84,6 +84,7 @@ def as_documents(documents: object, name: str = "documents", *, texts: bool = Fa
     """
     checked, ids = list[Document](), set[str]()
     for position, item in enumerate(_items(documents, name, "documents", "document")):
+        # Each kind of item passes the checks that readers make.
         try:
             if isinstance(item, Mapping):
                 document = DOCUMENT.record(dict(item))

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data.pages.asciidoc import asciidoc_page
+from vocable.data.pages.blocks import PageError
 from vocable.data.pages.sections import parts
 
 PAGE = """// a comment
@@ -109,10 +110,24 @@ def test_blocks_of_a_page() -> None:
         ("[quote#id, Ann]\n____\nWords.\n____", "Words."),
         (":!a:\n:b-c: x\n{b-c}", "x"),
         ("icon:flag[] toc::[]", ""),
+        ("ifndef::no[One line.]\nifdef::a[*Two*.]", "One line.\nTwo."),
+        (":v: 2\n\n[source,subs=attributes+]\n----\nrun {v}\n----\n\n----\n{v}\n----", "run 2\n{v}"),
+        ('[source,bash,subs="verbatim,attributes"]\n----\n{empty}a\n----', "a"),
+        ("|===\n|a\na|\n!===\n!b !c\n!===\n|d\n|===", "a\n\nb | c\nd"),
+        (":a: one \\\n  two\n{a}", "one two"),
+        ("x^2^ and H~2~O", "x2 and H2O"),
+        ("menu:File[Save as] btn:[OK]", "File > Save as OK"),
     ],
 )
 def test_text_of_marks(text: str, text_of_page: str) -> None:
     assert "\n".join(block.text for block in asciidoc_page(text).blocks) == text_of_page
+
+
+def test_attributes_that_multiply_are_cut_and_counted() -> None:
+    laughs = ":a0: xxxxxxxxxx\n" + "".join(f":a{n + 1}: {f'{{a{n}}}' * 10}\n" for n in range(7))
+    assert [len(block.text) for block in asciidoc_page(f"{laughs}\n{{a7}}").blocks] == [4096]
+    with pytest.raises(PageError):
+        asciidoc_page(f"{laughs}\n" + "{a7}" * 100)
 
 
 def test_anchors_follow_the_attributes_and_the_title_links_to_the_page() -> None:

@@ -143,7 +143,7 @@ def test_html_in_markdown() -> None:
         ("| a |\n|---|\n| alpha<br>beta<p>gamma</p>delta |", ["a\nalpha beta gamma delta"]),
         ("| a |\n|---|\n| <ul><li>one</li><li>two</li></ul> |", ["a\none two"]),
         ("See <img src='x.png' alt='the map'> and H<sub>2</sub>O, <kbd>Q</kbd>.", ["See the map and H2O, Q."]),
-        ("<table><tr><td><p>one</p><p>two</p></td><td>three</td></tr></table>", ["one\ntwo\n| three"]),
+        ("<table><tr><td><p>one</p><p>two</p></td><td>three</td></tr></table>", ["one two | three"]),
         ("- alpha<br>beta", ["- alpha\n  beta"]),
         ("alpha<!-- hidden -->beta <span title='no'>gamma</span>", ["alphabeta gamma"]),
     ],

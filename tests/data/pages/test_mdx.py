@@ -73,7 +73,7 @@ in two paragraphs */}
         ('<img src="x.png" alt="A map" />', ["A map"]),
         ("<Image alt={'A map'} src={map} />", ["A map"]),
         ("{'text'} and {\"more\"} and {`end`}", ["text and more and end"]),
-        ("{props.title} stays {count + 1} out", ["stays  out"]),
+        ("{props.title} stays {count + 1} out", ["stays out"]),
         ("`{code}` and `<Tag>` and \\{brace\\} and \\<Tag>", ["{code} and <Tag> and {brace} and <Tag>"]),
         ("<>\n\ntext\n\n</>", ["text"]),
         ("<Rows content={[{ name: 'model', type: 'X', description: 'Its name.' }]} />", ["model\nIts name."]),

@@ -33,7 +33,15 @@ def test_a_notebook_of_format_3_has_sheets_and_headings() -> None:
     assert blocks == [Block("Oil", 1, 2), Block("light()", 1), Block("Text.", 1)]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": [1]}', '{"cells": [{}]}', "[" * 100_000, '{"cells": 1}'])
+def test_cells_that_are_a_little_wrong_are_passed_over() -> None:
+    wrong = [1, None, {}, {"source": "typeless"}, {"cell_type": "code", "source": None}, {"cell_type": ["code"]}]
+    wrong += [{"cell_type": "markdown", "source": {"a": 1}}, {"cell_type": "code", "source": [1, None, "light()"]}]
+    heading = {"cell_type": "heading", "level": "x", "source": "Oil"}
+    blocks = notebook_page(json.dumps({"cells": [*wrong, heading], "worksheets": None})).blocks
+    assert blocks == [Block("light()", 1), Block("Oil", 1, 1)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"cells": 1}', '{"cells": null}'])
 def test_what_is_no_notebook_is_named(text: str) -> None:
     with pytest.raises(PageError):
         notebook_page(text)

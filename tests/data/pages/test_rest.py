@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vocable.data.pages.blocks import PageError
 from vocable.data.pages.rest import inline, rest_page
 
 PAGE = """.. _top:
@@ -115,6 +116,25 @@ def test_deep_indentation() -> None:
 def test_targets_without_a_name_are_no_text() -> None:
     text = "See `this`__ and `that`__.\n\n__ https://a.b/c\n__ https://d.e\n\n.. __: https://f.g\n\nEnd."
     assert [block.text for block in rest_page(text).blocks] == ["See this and that.", "End."]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (".. |ver| replace:: 2.0\n   beta\n\nRun |ver|_ of |name|.", "Run 2.0 beta of name."),
+        (".. |c| unicode:: ©\n\n|c| 2024", "© 2024"),
+        (".. csv-table:: T\n   :header: a, b\n\n   1, 2", "T|a, b|1, 2"),
+        (".. code-block:: sh\n   :caption: Run it\n\n   ls", "Run it|ls"),
+        (".. only:: html\n\n   Text.", "Text."),
+    ],
+)
+def test_what_directives_replace_and_name_is_text(text: str, plain: str) -> None:
+    assert "|".join(block.text for block in rest_page(text).blocks) == plain
+
+
+def test_replacements_that_multiply_are_refused() -> None:
+    with pytest.raises(PageError):
+        rest_page(f".. |a| replace:: {'x' * 9000}\n\n" + "|a| " * 9000)
 
 
 @pytest.mark.parametrize("directive", ["confval", "py:attribute"])

@@ -20,8 +20,8 @@ def headings(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("At {{ site.time | date: '%Y' }} we met.", "At  we met."),
-        ("{% if page.author %}By {{ page.author }}{% endif %} here", "By  here"),
+        ("At {{ site.time | date: '%Y' }} we met.", "At we met."),
+        ("{% if page.author %}By {{ page.author }}{% endif %} here", "By here"),
         ("[a page]({% link _docs/a.md %}) and [b]({{ site.url }}/b.html)", "a page and b"),
         ("![a picture]({{ 'x.png' | relative_url }})", "a picture"),
         ('{% include note.html title="Mind the gap" kind="tip" %}', "Mind the gap"),

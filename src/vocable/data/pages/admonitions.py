@@ -34,6 +34,7 @@ def _quoted(lines: Sequence[str], depth: int = 0) -> list[str]:
     result, fence, at = list[str](), "", 0
     while at < len(lines) and depth < MOST_NESTED:
         line, end = lines[at].rstrip(), at + 1
+        # An admonition with indented content becomes a quotation, but not in a fence of code.
         fence = _fence(line, fence)
         if not fence and (start := ADMONITION.fullmatch(line)) and (end := _end(lines, at, start["indent"])) > at + 1:
             indent = len(start["indent"])

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from html import unescape
 
 from vocable.data.pages.blocks import Block, Page
+from vocable.data.pages.budget import Insertions
 from vocable.data.pages.front_matter import front_matter, title_of
 
 TITLE = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
@@ -21,29 +22,34 @@ VERBATIM = re.compile(r"(-{4,}|\.{4,}|`{3,}(?=\w*$))\w*")  # delimiters
 PASSED = re.compile(r"/{4,}|\+{4,}")  # of comments, and of text in the output's format
 COMMENT = re.compile(r"//(?!/)")
 NO_TEXT = re.compile(
-    r"\+?|'{3}|---|<<<|(?:ifn?def|ifeval|endif|include)::\S*\[.*\]"
+    r"\+?|'{3}|---|<<<|(?:ifn?def|ifeval|endif|include)::[^\s\[]*\[.*\]"
     r"|={4,}|\*{4,}|_{4,}|--"  # delimiters of blocks whose content is read
 )
+CONDITION = re.compile(r"ifn?def::[^\s\[]+\[(.+)\]")  # of one line
 TABLE = re.compile(r"[|,:!]={3,}")
-CELL = re.compile(r"(?:^|(?<![ \t])[ \t]+)(?:\d*(?:\.\d+)?[+*])?[<^>.]*[a-z]?\|[ \t]*")
+CELL = r"(?:^|(?<![ \t])[ \t]+)(?:\d*(?:\.\d+)?[+*])?[<^>.]*[a-z]?{}[ \t]*"
+CELLS = [re.compile(CELL.format(mark)) for mark in (r"\|", "!")]  # of a table, and of a table in a cell
 ATTRIBUTE_ENTRY = re.compile(r":(!?[\w-]+!?):(?:[ \t]+(.*))?")
 BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[(?P<anchor>[^\s\],]++)[^\]]*+\]|(?P<list>[^\[\]]*+|.*=.*))\]")
+SUBSTITUTED = re.compile(r"\bsubs=[\"']?[\w+,-]*(?:attributes|normal|\ba\b)")  # attributes in code
 ANCHOR_GIVEN = re.compile(r"(?:^|[^\w&])#([\w:.-]+)|\bid=[\"']?([\w:.-]+)")
-BLOCK_MACRO = re.compile(r"(\w+)::(\S*)\[(.*)\]")
+BLOCK_MACRO = re.compile(r"(\w+)::([^\s\[]*)\[(.*)\]")
 CAPTION = re.compile(r"\.([^\s.].*)")
-LIST_ITEM = re.compile(r"\s*(?:[*-]+|\.+|\d+\.|<[\d.]+>)\s+\S|.*\S(?:::+|;;)(?:\s|$)")
-TERM_END = re.compile(r"(?<=\S)(?:::+|;;)(?=\s|$)", re.MULTILINE)
+LIST_ITEM = re.compile(r"\s*(?:[*-]+|\.+|\d+\.|<[\d.]+>)\s+\S|.*[^\s:](?:::++|;;)(?:\s|$)")
+TERM_END = re.compile(r"(?<=[^\s:])(?:::++|;;)(?=\s|$)", re.MULTILINE)
 CONTINUED = re.compile(r"(?<![ \t])[ \t]+\+$", re.MULTILINE)  # a line end
 ADOC_INLINE = re.compile(
     r"""^(?P<item>[*.-]+)(?=[ \t]) | \\(?P<escaped>[*_`\#+{<\[])
     | \[\[[^\[\]\n]{1,200}\]\]
     | (?:\[[\w.\#%-]{1,100}\])?(?:(?P<double>\*\*|__|``|\#\#|\+\+)(?P<inner>[^\n]{1,500}?)(?P=double)
       | (?<![\w*_`\#+])(?P<mark>[*_`\#+])(?=\S)(?P<marked>[^\n]{0,500}?\S)(?P=mark)(?![\w`]))
+    | (?P<raised>[\^~])(?P<small>[^\s^~]{1,100})(?P=raised)
     | <<(?P<target>[^\n<>,]{1,200})(?:,\s*(?P<name>[^<>]{1,200}))?>>
     | \(\(\([^()]{1,200}\)\)\) | \(\((?P<term>[^()]{1,200})\)\)
     | (?<!\w)(?P<macro>[a-z]\w{1,20}):{1,2}(?P<place>[^\s\[\]]{0,500})\[(?P<text>[^\]]{0,500})\]""",
     re.VERBOSE | re.MULTILINE,
 )
+MOST_VALUE = 4096  # characters of an attribute, as in Asciidoctor's secure mode
 REFERENCE = re.compile(r"(\\?)\{(\w[\w-]{0,60})\}")  # to an attribute
 SILENT_MACROS = frozenset(["anchor", "toc", "indexterm", "video", "audio", "icon"])
 
@@ -59,10 +65,12 @@ class _Lines:
     """The lines of a page that begin at line `first`, and the attributes and anchors so far."""
 
     def __init__(self, lines: list[str], first: int) -> None:
-        self.lines, self.first, self.at = [line.rstrip() for line in lines], first, 0
+        self.lines, self.first, self.at = [CONDITION.sub(r"\1", line.rstrip()) for line in lines], first, 0
+        self.insertions = Insertions(lines)
         self.attributes = {"empty": "", "nbsp": " ", "vbar": "|", "plus": "+", "pp": "++", "cpp": "C++"}
         self.anchors = Counter[str]()
         self.anchor = ""  # of the next block
+        self.is_substituted = False  # the next block of code
         self.in_list = False
 
     def blocks(self) -> Iterator[Block]:
@@ -73,10 +81,10 @@ class _Lines:
             if (title := self._title(start)) is not None:
                 yield title
             elif VERBATIM.fullmatch(line):
-                yield Block("\n".join(self._delimited(line)), self.first + start + 1)
+                is_substituted, code = self.is_substituted, "\n".join(self._delimited(line))
+                yield Block(self._with_values(code) if is_substituted else code, self.first + start + 1)
             elif TABLE.fullmatch(line):
-                rows = (CELL.sub(" | ", row).removeprefix(" | ") for row in self._delimited(line) if row)
-                yield Block(self.inline("\n".join(rows)), self.first + start + 1)
+                yield Block(self.inline("\n".join(_rows(self._delimited(line)))), self.first + start + 1)
             elif PASSED.fullmatch(line):
                 self._delimited(line)
             elif not self._is_setting(line):
@@ -85,10 +93,14 @@ class _Lines:
     def _is_setting(self, line: str) -> bool:
         """Read a line that is no text; return whether it is one."""
         if (attribute := ATTRIBUTE_ENTRY.fullmatch(line)) is not None:
-            self.attributes[attribute[1]] = self.inline(attribute[2] or "")
+            value = attribute[2] or ""
+            while value.endswith(" \\") and self.at < len(self.lines):
+                value, self.at = f"{value[:-1]}{self.lines[self.at].strip()}", self.at + 1
+            self.attributes[attribute[1]] = self.inline(value)[:MOST_VALUE]
         elif (given := BLOCK_ATTRIBUTES.fullmatch(line)) is not None:
             anchor = ANCHOR_GIVEN.search(given["list"] or "")
             self.anchor = given["anchor"] or (anchor and (anchor[1] or anchor[2])) or self.anchor
+            self.is_substituted = SUBSTITUTED.search(given["list"] or "") is not None
         else:
             return bool(NO_TEXT.fullmatch(line) or COMMENT.match(line))
         return True
@@ -130,7 +142,7 @@ class _Lines:
         start, closing = self.at, re.match(r"\W+", delimiter)[0]  # type: ignore[index]
         while self.at < len(self.lines) and self.lines[self.at] != closing:
             self.at += 1
-        self.at, self.anchor = self.at + 1, ""
+        self.at, self.anchor, self.is_substituted = self.at + 1, "", False
         return self.lines[start : self.at - 1]
 
     def _paragraph(self, start: int) -> Block:
@@ -164,18 +176,44 @@ class _Lines:
                 return marked if match[0][0] in "`+" else ADOC_INLINE.sub(plain, marked)
             if match["macro"] is not None:
                 return _macro(match["macro"], match["place"], match["text"])
-            return match["item"] or match["escaped"] or match["name"] or match["target"] or match["term"] or ""
+            return (
+                match["item"]
+                or match["escaped"]
+                or match["name"]
+                or match["small"]
+                or match["target"]
+                or match["term"]
+                or ""
+            )
+
+        return unescape(ADOC_INLINE.sub(plain, self._with_values(CONTINUED.sub("", text))))
+
+    def _with_values(self, text: str) -> str:
+        """Replace references by the values of attributes."""
 
         def value(match: re.Match[str]) -> str:
-            return match[0] if match[1] else self.attributes.get(match[2], match[0])
+            known = None if match[1] else self.attributes.get(match[2])
+            return match[0] if known is None else self.insertions.insert(known)
 
-        return unescape(ADOC_INLINE.sub(plain, REFERENCE.sub(value, CONTINUED.sub("", text))))
+        return REFERENCE.sub(value, text)
+
+
+def _rows(lines: list[str]) -> Iterator[str]:
+    """Yield the rows of a table with bars between cells, and of the tables in its cells."""
+    is_inner = False
+    for line in filter(None, lines):
+        if TABLE.fullmatch(line):
+            is_inner = not is_inner
+        else:
+            yield CELLS[is_inner].sub(" | ", line).removeprefix(" | ")
 
 
 def _macro(name: str, place: str, text: str) -> str:
     """Return the text that an inline macro shows."""
     if name in SILENT_MACROS:
         return ""
+    if name == "menu":
+        return " > ".join(filter(None, (place, text)))
     if text.isdecimal():  # of manual pages
         return f"{place}({text})"
     shown = text.partition(",")[0].strip('"^ ') if name in ("image", "link", "xref", "http", "https") else text

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vocable.data.records import MalformedError
 
 MOST_NESTED = 20  # levels of nested blocks; deeper blocks are plain text
+
+CONTENTS_MARK = "\0"  # text of a block in place of a table of contents
+CONTENTS = re.compile(  # headings
+    r"(?P<always>table of contents|on this page)|contents|toc|in this (?:article|section|page)|page contents",
+    re.IGNORECASE,
+)
+INHERITED = re.compile(  # headings of lists by Javadoc and Doxygen
+    r"(?:[\w/, ]{1,60} (?:inherited from|declared in) (?:class|interface)"
+    r"|(?:public|protected|private|static|additional)\b[\w/, ]{1,60} inherited from) \S.*",
+    re.IGNORECASE,
+)
+FEWEST_LINKS = 3  # to anchors, of a table of contents
 
 
 class PageError(MalformedError):
@@ -36,6 +48,23 @@ class Block(NamedTuple):
     anchor: str = ""
 
 
+def without_contents(blocks: Iterable[Block]) -> list[Block]:
+    """Return blocks without tables of contents, the headings above them, and lists of inherited members."""
+    kept, is_inherited = list[Block](), False
+    for block in blocks:
+        if block.level:
+            is_inherited = INHERITED.fullmatch(block.text) is not None
+            match = CONTENTS.fullmatch(block.text)
+            if not is_inherited and not (match and match["always"]):
+                kept.append(block)
+        elif block.text == CONTENTS_MARK:
+            if kept and kept[-1].level and CONTENTS.fullmatch(kept[-1].text):
+                kept.pop()
+        elif not is_inherited:
+            kept.append(block)
+    return kept
+
+
 class Remark(NamedTuple):
     """A message about a line that is probably not read as its author meant it."""
 
@@ -47,7 +76,7 @@ class Page(NamedTuple):
     """The blocks of a page in order, its title if it has one apart from the headings, and further fields.
 
     With `makes_anchors`, a site makes an anchor of a heading that has none in the page. `unreadable` counts characters
-    that are not in the encoding of the page.
+    that are not in the encoding of the page. `left_out` names parts that many pages repeat.
     """
 
     blocks: list[Block]
@@ -56,6 +85,7 @@ class Page(NamedTuple):
     remark: Remark | None = None
     makes_anchors: bool = True
     unreadable: int = 0
+    left_out: str = ""
 
 
 class Anchors:

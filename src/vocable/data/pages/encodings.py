@@ -25,7 +25,7 @@ WIDER = {  # encodings that browsers read as another, which has further characte
 def page_text(page: bytes) -> tuple[str, int]:
     """Return the text of an HTML page, and the number of U+FFFD in it for bytes that its encoding lacks and for zeros.
 
-    The encoding is that of a byte order mark, else the declared encoding, else UTF-8, or Windows-1252 if UTF-8 fails.
+    A byte order mark tells the encoding, else the page declares it, else it is UTF-8, or Windows-1252 if UTF-8 fails.
 
     >>> page_text(b'<meta charset=iso-8859-1>caf\\xe9 \\x96 a\\0b')
     ('<meta charset=iso-8859-1>café – a\\ufffdb', 1)

@@ -90,5 +90,7 @@ def _toml(text: str) -> dict[str, object] | Remark:
     except (ValueError, RecursionError) as error:
         message = " ".join(str(error).split())
         place = TOML_PLACE.search(message)
-        line = int(place[1]) if place and place[1] else text.count("\n") if place else 1
+        line = 1
+        if place:  # with the number of a line, or the end of the text
+            line = int(place[1]) if place[1] else text.count("\n")
         return Remark(f"front matter is not TOML: {TOML_PLACE.sub('', message)[:100]}", 1 + line)

@@ -28,10 +28,14 @@ def pdf_page(path: Path) -> Page:
             outline = [(entry, entry.get_dest()) for entry in document.get_toc()]
             places = [(target.get_index(), entry.level, entry.get_title()) for entry, target in outline if target]
             title = document.get_metadata_dict().get("Title", "")
-    except pdfium.PdfiumError as error:
+    except TimeoutError:
+        raise
+    except Exception as error:  # of PDFium, or of a text or an outline that it cannot decode
         raise PageError(f"not a readable PDF ({error})", 1) from error
+    # A page has its first heading in the outline; its last heading stands over the pages that follow.
     starts = {number: (level, name) for number, level, name in reversed(places) if number is not None}
     ends = {number: (level, name) for number, level, name in places if number is not None}
+    # A page without a heading continues the section before it.
     blocks, current = list[Block](), (0, "")
     for number, lines in enumerate(_without_running_lines(texts)):
         level, name = starts.get(number, current)

@@ -1,7 +1,7 @@
 """reStructuredText as blocks of text: titles, paragraphs, literal blocks, and the content of directives.
 
 Not by docutils, which finds the same headings and words in ten times the time, and knows Sphinx's roles and directives
-only if its own tables are replaced for the whole process (docs/log.md).
+only if its own tables are replaced for the whole process (research/documents.md).
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from vocable.data.pages.blocks import MOST_NESTED, Block, Page
+from vocable.data.pages.budget import Insertions
 
 ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1+[ \t]*")
 TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")
 DIRECTIVE = re.compile(r"\.\. (?:\|[^|]+\| )?([\w:+.-]+)::(?:[ \t]+(.*))?")
 EXPLICIT = re.compile(r"(?:\.\.|__)(?:[ \t]|$)")  # or a target without a name
 FOOTNOTE = re.compile(r"\.\. \[([^\]]+)\](?:[ \t]+|$)")
+REPLACEMENT = re.compile(r"^[ ]*\.\. \|([^|\n]+)\| (?:replace|unicode)::[ ]*(.*(?:\n[ ]{3,}\S.*)*)", re.MULTILINE)
+REPLACED = re.compile(r"(?<!\.\. )\|(\w[^|\n]*)\|(?:__?(?!\w))?")
 DIRECTIVE_OPTION = re.compile(r":([\w-]+):(?:[ \t]+(.*))?")
 CODE_DIRECTIVES = frozenset(
     ["code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "parsed-literal", "math"]
@@ -27,6 +30,7 @@ SILENT_DIRECTIVES = frozenset(
     | {"replace", "unicode", "date", "title", "automodule", "autoclass", "autofunction", "automethod", "autosummary"}
 )
 SHOWN_OPTIONS = ("type", "value", "default")  # of a setting or an attribute
+CONDITIONS = frozenset(["only", "ifconfig", "container"])  # whose argument is no text
 IMAGE_DIRECTIVES = frozenset(["image", "figure"])
 INLINE = re.compile(
     r"""(?P<literal>``(?P<code>.+?)``)
@@ -42,7 +46,15 @@ INLINE = re.compile(
 
 def rest_page(text: str) -> Page:
     """Return the page of a text in reStructuredText."""
-    return Page([block for block in _blocks(text.expandtabs(8).split("\n"), 1, []) if block.text.strip()])
+    lines = _substituted(text.expandtabs(8)).split("\n")
+    return Page([block for block in _blocks(lines, 1, []) if block.text.strip()])
+
+
+def _substituted(text: str) -> str:
+    """Replace each `|name|` of a `replace` or `unicode` directive by its text."""
+    texts = {name: " ".join(value.split()) for name, value in REPLACEMENT.findall(text)}
+    insertions = Insertions([text])
+    return REPLACED.sub(lambda match: insertions.insert(texts.get(match[1], match[0])), text) if texts else text
 
 
 def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int = 0) -> Iterator[Block]:
@@ -58,6 +70,7 @@ def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int =
         line = lines[at]
         if not line.strip():
             at += 1
+        # A style that is new has the level below all earlier styles.
         elif styles is not None and (title := _title(lines, at)) is not None:
             text, style, length = title
             styles += [style] * (style not in styles)
@@ -65,10 +78,12 @@ def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int =
             at += length
         elif ADORNMENT.fullmatch(line) and len(line.strip()) >= 4:  # a transition
             at += 1
+        # A directive, footnote, target or comment, with the indented lines below it.
         elif EXPLICIT.match(line):
             end = _indented_end(lines, at + 1)
             yield from _explicit(lines[at:end], first + at, depth)
             at = end
+        # An indented block, such as a quotation.
         elif line[0] == " ":
             end = _indented_end(lines, at)
             yield from _blocks(dedent("\n".join(lines[at:end])).split("\n"), first + at, None, depth + 1)
@@ -77,6 +92,7 @@ def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int =
             end = next((number for number in range(at, len(lines)) if not lines[number].strip()), len(lines))
             yield from _paragraph(lines[at:end], first + at)
             at = end
+            # A paragraph that ends in `::` announces indented lines of code.
             if lines[end - 1].rstrip().endswith("::"):
                 at, begin = max(_indented_end(lines, end), end), _text_start(lines, end)
                 yield Block(dedent("\n".join(lines[begin:at])), first + begin)
@@ -127,6 +143,7 @@ def _explicit(lines: list[str], first: int, depth: int) -> Iterator[Block]:
         yield Block(inline(" ".join([lines[0][footnote.end() :], *map(str.strip, lines[1:])])), first)
     if (directive := DIRECTIVE.match(lines[0])) is None or directive[1].lower() in SILENT_DIRECTIVES:
         return
+    # A directive has a name, an argument, options, a blank line and content.
     name, argument, at = directive[1].lower(), (directive[2] or "").strip(), 1
     options = dict[str, str]()
     while at < len(lines) and lines[at].strip():  # up to a blank line: options, or more of the argument
@@ -137,12 +154,16 @@ def _explicit(lines: list[str], first: int, depth: int) -> Iterator[Block]:
         else:
             argument += f"\n{lines[at].strip()}"
         at += 1
+    # Yield what a reader sees, in the order of the page.
     at = _text_start(lines, at)
     content = dedent("\n".join(lines[at:]))
+    yield Block(inline(options.get("caption", "")), first)
     if name in CODE_DIRECTIVES:
         yield Block(content or argument, first)
         return
-    yield Block(options.get("alt", "") if name in IMAGE_DIRECTIVES else inline(argument), first)
+    if name not in CONDITIONS:
+        yield Block(options.get("alt", "") if name in IMAGE_DIRECTIVES else inline(argument), first)
+    yield Block(inline(options.get("header", "")), first)  # of a table
     shown = [f"{option}: {inline(options[option])}" for option in SHOWN_OPTIONS if options.get(option)]
     yield Block("\n".join(shown), first)
     yield from _blocks(content.split("\n"), first + at, None, depth + 1)

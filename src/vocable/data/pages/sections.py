@@ -110,6 +110,7 @@ def parts(page: Page, name: str) -> Iterator[Part]:
         blocks = [*first.blocks]
         for other in group[1:]:
             blocks += [Block(other.heading, other.line), *other.blocks]
+        # The path has the headings above, without general headings such as Methods.
         above = [name for name in first.above if name != first.heading and not GENERAL.fullmatch(name)]
         path = BETWEEN.join([*(name[:MOST_ABOVE] for name in above), first.heading])
         for number, part_blocks in enumerate(_cut(blocks), start=1):
@@ -135,10 +136,12 @@ def _sections(page: Page, name: str) -> list[_Section]:
     title and several headings at the top level, but no heading of level 1.
     """
     sections, anchors, above = list[_Section](), Anchors(), list[_Section]()
+    # If the first heading is the main heading, it goes before the text above it.
     first = next((at for at, block in enumerate(page.blocks) if block.level), 0)
     blocks = page.blocks
     if blocks and blocks[first].level == 1:
         blocks = [blocks[first], *blocks[:first], *blocks[first + 1 :]]
+    # The section of level 0 has the title of the page.
     levels = [block.level for block in blocks if block.level]
     untitled = bool(page.title and levels) and min(levels) > 1 and levels.count(min(levels)) > 1
     if blocks and (not blocks[0].level or untitled):
@@ -148,11 +151,14 @@ def _sections(page: Page, name: str) -> list[_Section]:
         if not block.level:
             sections[-1].blocks.append(block)
             continue
+        # Headings above have a lower level.
         while above and above[-1].level >= block.level:
             above.pop()
         way = tuple(section.heading for section in above)
+        # The rest of a very long heading is text.
         heading, rest = block.text[:MOST_HEADING], block.text[MOST_HEADING:]
         anchor: str | None = None
+        # A section without an anchor in the page gets a text fragment; the first section needs none.
         if page.makes_anchors or (block.anchor and anchors.is_free(block.anchor)):
             anchor = anchors.of(heading, block.anchor[:MOST_HEADING])
         elif sections:
@@ -169,21 +175,26 @@ def _merged(sections: list[_Section]) -> list[list[_Section]]:
     A heading without text becomes the first text of the section below it, else the last text of the section before it.
     A last section of very few words, which many pages may share, belongs to the section before it.
     """
+    # The groups, and the words of the last group.
     groups, size = list[list[_Section]](), 0
     for section in sections:
         group, words = groups[-1] if groups else [], section.words
+        # A heading without text: the section below takes its place.
         if len(group) == 1 and not size and section.level > group[0].level:
             heading = Block(group[0].heading, group[0].line)
             section.blocks[:0] = [*group[0].blocks, heading]
             groups[-1] = [section]
             size = words
+        # Small neighbours; no section stands above the first.
         elif group and section.level >= group[0].level and size < FEW_WORDS and words < FEW_WORDS:
             group.append(section)
             size += words
         else:
+            # The last group is complete. Without words it joins the previous group.
             _join_last(groups, size)
             groups.append([section])
             size = words
+    # The last group of a page needs more than a few words to stay.
     if groups and groups[-1][0].level >= groups[-2:][0][0].level:
         _join_last(groups, size, LEAST_WORDS)
     _join_last(groups, size)

@@ -1,7 +1,7 @@
 """Tags and texts of an HTML page, in one pass over any input.
 
 Python's `html.parser` takes minutes for 400 kB of `<!--`, lexbor for 400 kB of nested `<div>`; libxml2 reads the same
-texts without their lines, at the same speed (docs/log.md).
+texts without their lines, at the same speed (research/documents.md).
 """
 
 from __future__ import annotations
@@ -11,6 +11,17 @@ from collections.abc import Iterator, Mapping
 from html import unescape
 from typing import NamedTuple
 
+VOID_TAGS = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
+)
+PARAGRAPHS = frozenset(  # end a heading
+    {"p", "pre", "ul", "ol", "table", "section", "article", "main", *(f"h{level}" for level in range(1, 7))}
+)
+BLOCK_TAGS = frozenset(
+    {"address", "aside", "audio", "blockquote", "body", "caption", "dd", "details", "dialog", "div", "dl", "dt"}
+    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "label", "legend", "menu"}
+    | {"summary", "tbody", "tfoot", "thead", "video", *PARAGRAPHS}
+)
 # White space, a name, and perhaps a value; a quotation mark that is not closed ends the page.
 ATTRIBUTE = re.compile(
     r"""[\s/]*(?:([^\s/>=][^\s/>=]*|=[^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)))?)"""
@@ -38,8 +49,10 @@ def tags(page: str) -> Iterator[Tag]:
 
     An unfinished tag and everything after it are text.
     """
+    # No tag ends after the last `>`. Without this place, each `<` would be searched to the end of the page.
     at, last = 0, page.rfind(">")
     while at < len(page):
+        # The text up to the next tag.
         start = page.find("<", at)
         start = len(page) if start < 0 else start
         if start > at:
@@ -47,6 +60,7 @@ def tags(page: str) -> Iterator[Tag]:
         if start == len(page):
             return
         if (name := TAG_NAME.match(page, start)) is not None:
+            # A tag. An element such as script contains no tags: its text is skipped or taken whole.
             parsed = _attributes(page, name.end()) if start < last else None
             if parsed is None:
                 yield Tag("", start, text=decoded(page[start:]))
@@ -56,14 +70,16 @@ def tags(page: str) -> Iterator[Tag]:
             yield tag
             if tag.name in RAW_TAGS and not tag.is_end:
                 end = _raw_end(page, tag.name, at)
-                if tag.name == "title":
-                    yield Tag("", at, text=decoded(page[at:end]))
+                if tag.name in ("title", "xmp"):
+                    yield Tag("", at, text=decoded(page[at:end]) if tag.name == "title" else page[at:end])
                 at = end
         elif page.startswith(("<!", "<?", "</"), start):
+            # A comment or declaration.
             closing = "-->" if page.startswith("<!--", start) else ">"
             end = page.find(closing, start + 2)
             at = len(page) if end < 0 else end + len(closing)
         else:
+            # A "<" that begins no tag is text.
             yield Tag("", start, text="<")
             at = start + 1
 

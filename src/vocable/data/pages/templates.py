@@ -10,7 +10,7 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from vocable.data.pages.blocks import Page
+from vocable.data.pages.blocks import Page, Remark
 from vocable.data.pages.front_matter import front_matter, title_of
 from vocable.data.pages.webpage import web_page
 
@@ -49,7 +49,13 @@ CONTAINER = re.compile(
     [ ]*(?:\[(?P<label>[^\n]*)\])?(?P<title>[^\n]*)""",
     re.VERBOSE,
 )
+REDIRECTION = re.compile(  # to another page, at once
+    r"<meta\b(?=[^>]{0,500}http-equiv\s*=\s*[\"']?refresh)[^>]{0,500}?content\s*=\s*[\"']?\s*[0-5]\s*[;,]\s*url",
+    re.IGNORECASE,
+)
+BEGINNING = 4096  # characters of a page that may redirect
 MOST_PROPERTIES = 100  # lines
+NOTE = re.compile(r"\[\^([^\]\s]{1,100})\](:[ \t]*)?")  # [^1] in a text, and [^1]: before the note
 LAST_BRACES = re.compile(r"(?:\{[^{}]*\})?[ :]*\Z")
 
 
@@ -72,7 +78,9 @@ def templates(parser: MarkdownIt) -> None:
 
 
 def add_containers(parser: MarkdownIt) -> None:
-    """Add the rules for containers and attributes to a parser."""
+    """Add the rules for containers, attributes and footnotes to a parser."""
+    parser.block.ruler.before("reference", "note", _note)
+    parser.inline.ruler.before("link", "mark of a note", _mark_of_note)
     parser.block.ruler.before("fence", "container", _container, {"alt": ENDED})
     parser.inline.ruler.before("link", ATTRIBUTES, _attributes)
 
@@ -94,7 +102,12 @@ def without_templates(text: str) -> str:
 
 
 def html_source(text: str) -> Page:
-    """Return the page of an HTML text, which has front matter and templates in a source of Jekyll."""
+    """Return the page of an HTML text, which has front matter and templates in a source of Jekyll.
+
+    A page that leads to another page at once has no blocks.
+    """
+    if REDIRECTION.search(text, 0, BEGINNING):
+        return Page([], remark=Remark("a redirection", 1))
     fields, rest, line, remark = front_matter(text)
     if line == 1 and remark is None:
         return web_page(text)
@@ -133,6 +146,38 @@ def _attributes(state: StateInline, silent: bool) -> bool:
         anchor = ANCHOR.search(match[0])
         state.push(ATTRIBUTES, "", 0).content = anchor[1] if anchor else ""
     state.pos = match.end()
+    return True
+
+
+def _note(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a footnote as a paragraph."""
+    match = _note_at(state, start)
+    if match is None or state.is_code_block(start):
+        return False
+    if not silent:
+        line = start + 1
+        while line < end and not state.isEmpty(line) and _note_at(state, line) is None:
+            line += 1
+        state.env.setdefault("notes", set()).add(match[1])
+        state.push("paragraph_open", "p", 1).map = [start, line]
+        inline = state.push("inline", "", 0)
+        inline.content, inline.children = state.src[match.end() : state.eMarks[line - 1]], []
+        state.push("paragraph_close", "p", -1)
+        state.line = line
+    return True
+
+
+def _note_at(state: StateBlock, line: int) -> re.Match[str] | None:
+    match = NOTE.match(state.src, state.bMarks[line] + state.tShift[line], state.eMarks[line])
+    return match if match and match[2] else None
+
+
+def _mark_of_note(state: StateInline, silent: bool) -> bool:
+    """Leave out the mark of a footnote of the page."""
+    match = NOTE.match(state.src, state.pos, state.posMax)
+    if match is None or match[1] not in state.env.get("notes", ()):
+        return False
+    state.pos += len(match[1]) + len("[^]")
     return True
 
 

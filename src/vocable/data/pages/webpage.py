@@ -6,32 +6,18 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from vocable.data.pages.blocks import Block, Page
-from vocable.data.pages.tags import Tag, tags
+from vocable.data.pages.blocks import CONTENTS_MARK, FEWEST_LINKS, Block, Page, without_contents
+from vocable.data.pages.shown import BLANKET, BODY, MAIN, part_of, shown
+from vocable.data.pages.tags import BLOCK_TAGS, PARAGRAPHS, VOID_TAGS, Tag, tags
 
-VOID_TAGS = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
-)
-UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object", "rp", "rt"])
-CHROME = frozenset(["header", "footer", "aside"])  # not read outside the main part
-CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # never read
-UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of generators such as DocBook
-    {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
-    | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper", "ingroups", "inherited-list"}
-)
 NOTES = frozenset(["note", "tip", "important", "warning", "caution", "danger", "admonition"])  # classes; no sections
 TITLE_CLASS = "headertitle"  # Doxygen's title of a page
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-PARAGRAPHS = frozenset(["p", "pre", "ul", "ol", "table", "section", "article", "main", *HEADINGS])  # end a heading
-BLOCK_TAGS = frozenset(
-    {"address", "aside", "audio", "blockquote", "body", "caption", "dd", "details", "dialog", "div", "dl", "dt"}
-    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "label", "legend", "menu"}
-    | {"summary", "tbody", "tfoot", "thead", "video", *PARAGRAPHS}
-)
 TIGHT = ("ul", "ol", "menu", "table")  # blocks inside are lines
+TABLE_CELLS = ("td", "th")  # are in the line of their row
+KEEP_LINES = ("tr", "li", "pre", *TABLE_CELLS)  # in a cell: it is a part of the page, or lacks its end tag
 SECTIONS = ("section", "div", "article")  # whose id is the anchor of their first heading
 SITE = re.compile(r"\s+[|—·]\s[^|—·]*$|\s+\([^()]* API\)$|(?<=\S) - Rust$")  # a site's name at the end of a title
-BODY, ARTICLE, MAIN = range(3)  # parts of a page, the later the better
 
 
 def web_page(text: str) -> Page:
@@ -41,12 +27,20 @@ def web_page(text: str) -> Page:
         reader = _read(text, whole=True)
     best = max((part for part, _ in reader.blocks), default=BODY)
     title = SITE.sub("", " ".join(reader.title.split()))
-    return Page([block for part, block in reader.blocks if part == best], title, makes_anchors=False)
+    blocks = without_contents(block for part, block in reader.blocks if part == best)
+    left_out = "blanket implementations" if f'id="{BLANKET}-list"' in text else ""
+    return Page(blocks, title, makes_anchors=False, left_out=left_out)
 
 
-def _read(text: str, *, whole: bool) -> _Reader:
-    reader = _Reader(text, whole)
-    for tag in tags(text):
+def html_blocks(text: str) -> list[Block]:
+    """Return the blocks that a piece of HTML in the main part of a page shows."""
+    return without_contents(block for _, block in _read(text, whole=False, part=MAIN).blocks)
+
+
+def _read(text: str, *, whole: bool, part: int = BODY) -> _Reader:
+    """Read what a page, or a part of it, shows; with `whole`, the chrome included."""
+    reader = _Reader(text)
+    for tag in tags(text) if whole else shown(tags(text), part):
         if tag.name == "":
             reader.add(tag)
         elif tag.is_end:
@@ -60,25 +54,22 @@ def _read(text: str, *, whole: bool) -> _Reader:
 class _Element(NamedTuple):
     """An open element, with its part of the page; `anchor` is the id of its section.
 
-    `out` tells that its text is not read, `note` that it is in a note.
+    `note` tells that it is in a note, `is_local` that it is in a link to an anchor.
     """
 
     name: str
-    out: bool = False
     note: bool = False
+    is_local: bool = False
     part: int = BODY
     anchor: str = ""
     is_heading: bool = False
 
 
 class _Reader:
-    """The blocks of a page so far, each with its part, the open elements, and the block that is being read.
+    """The blocks of a page so far, each with its part, the open elements, and the block that is being read."""
 
-    With `whole`, all text is read, the chrome included.
-    """
-
-    def __init__(self, page: str, whole: bool) -> None:
-        self.page, self.whole = page, whole
+    def __init__(self, page: str) -> None:
+        self.page = page
         self.blocks: list[tuple[int, Block]] = []
         self.title = ""
         self.open = [_Element("")]
@@ -92,13 +83,15 @@ class _Reader:
         self.anchor = ""  # of that heading, or of the last element that began after the last text
         self.above = ""  # anchor before that heading, or of its section
         self.cells = 0
+        self.cell_start = -1  # of the open cell, in `pieces`; -1 if it keeps its lines
+        self.links = 0  # to anchors, in the block; -1 after other text
 
     def add(self, tag: Tag) -> None:
         """Add a text to the block."""
         top = self.open[-1]
         if top.name == "title" and not self.counts["svg"]:
             self.title = self.title or tag.text
-        elif not top.out:
+        else:
             raw = self.counts["pre"] > 0
             text = tag.text if raw else re.sub(r"\s+", " ", tag.text)
             if not raw and self.pieces and self.pieces[-1][-1:] in ("", " ", "\n"):
@@ -108,6 +101,8 @@ class _Reader:
             if text.strip():
                 self.raw, self.has_text = self.raw or raw, True
                 self.anchor = self.anchor if self.level else ""
+                if not top.is_local and re.search(r"[^\W\d]", text):
+                    self.links = -1
             if text and (raw or self.pieces or text.strip()):
                 self.pieces.append(text)
 
@@ -118,49 +113,49 @@ class _Reader:
         if (self.level and name in PARAGRAPHS) or (name in BLOCK_TAGS and not self.level):
             self._break()
         own_anchor = tag.attributes.get("id") or tag.attributes.get("name" if name == "a" else "") or ""
-        if element.is_heading and not (top.out or top.note):
+        if element.is_heading and not top.note:
             self.flush()
             self.level = HEADINGS.get(name, 1)
             self.above = self.anchor or self._section_anchor(top.anchor)
             self.anchor = own_anchor
-        elif not element.out and not (self.level and (self.has_text or self.anchor)):
+        elif not (self.level and (self.has_text or self.anchor)):
             self.anchor = own_anchor or self.anchor
-        if not top.out:
-            self._mark(name, tag)
+        self.links += element.is_local and not top.is_local and self.links >= 0
+        self._mark(name, tag)
         if name not in VOID_TAGS:
             self.open.append(element)
             self.counts[name] += 1
 
     def _mark(self, name: str, tag: Tag) -> None:
         """Add the text that an element stands for: a line end, the mark of an item, a bar, an image's description."""
+        if name in KEEP_LINES or name in HEADINGS:
+            self.cell_start = -1
         if name in ("br", "tr", "li"):
             self._new_line()
+        if name in ("tr", "li"):
             self.cells = 0
         if name == "li":
             self.pieces.append("- ")
-        if name in ("td", "th"):
+        if name in TABLE_CELLS:
+            if self.cells and self.pieces[-1:] == ["\n"]:
+                self.pieces.pop()
             self.pieces += [" | "] * (self.cells > 0)
             self.cells += 1
+            self.cell_start = len(self.pieces)
         if name == "img" and (alt := " ".join(tag.attributes.get("alt", "").split())):
             self.add(Tag("", tag.at, text=alt))
 
     def _element(self, tag: Tag, above: _Element) -> _Element:
         values, name = tag.attributes, tag.name
-        role, classes = values.get("role", "").lower(), {*values.get("class", "").split(), values.get("id", "")}
-        part = max(above.part, MAIN if name == "main" or role == "main" else ARTICLE * (name == "article"))
-        hidden = "hidden" in values or values.get("aria-hidden") == "true" or not UNREAD_CLASSES.isdisjoint(classes)
-        chrome = part == BODY and (name in CHROME)
-        out = above.out or name in UNREAD or role in CHROME_ROLES or hidden or chrome
+        classes = values.get("class", "").split()
         anchor = values.get("id", "") if name in SECTIONS else ""
-        note = above.note or not NOTES.isdisjoint(classes)
-        is_heading = name in HEADINGS or TITLE_CLASS in classes
         return _Element(
             name=name,
-            out=out and not self.whole,
-            note=note,
-            part=part,
+            note=above.note or not NOTES.isdisjoint(classes),
+            is_local=above.is_local or (name == "a" and values.get("href", "").startswith("#")),
+            part=part_of(tag, above.part),
             anchor=anchor or above.anchor,
-            is_heading=is_heading,
+            is_heading=name in HEADINGS or TITLE_CLASS in classes,
         )
 
     def end(self, name: str) -> None:
@@ -174,6 +169,8 @@ class _Reader:
         name = self.open[-1].name
         if name in BLOCK_TAGS and (self.open[-1].is_heading or not self.level):
             self._break()
+        if name in TABLE_CELLS:
+            self._join_lines()
         self.open.pop()
         self.counts[name] -= 1
 
@@ -195,19 +192,35 @@ class _Reader:
         if self.pieces and not self.pieces[-1].endswith(("\n", "- ", "| ")):
             self.pieces.append("\n")
 
+    def _join_lines(self) -> None:
+        """Make one line of the paragraphs of the cell that ends."""
+        if (start := self.cell_start) >= 0:
+            self.pieces[start:] = [" " if piece == "\n" else piece for piece in self.pieces[start:]]
+            if self.pieces[start:][-1:] == [" "]:
+                self.pieces.pop()
+        self.cell_start = -1
+
     def flush(self) -> None:
         """End the block, and drop it if it has no text."""
         text = "".join(self.pieces)
         if self.level:
             text = " ".join(text.split())
         elif self.raw:
-            text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n").removesuffix("\n-")
+            text = (
+                "\n".join(line.rstrip() for line in text.split("\n"))
+                .strip("\n")
+                .removesuffix("\n-")
+                .removeprefix(" | ")
+            )
         else:
             text = "\n".join(line for line in map(str.strip, text.split("\n")) if line not in ("", "-", "|"))
-        if text.strip("-| \n"):
+        if not self.level and self.links >= FEWEST_LINKS:  # a table of contents
+            self.blocks.append((self.open[-1].part, Block(CONTENTS_MARK, self.line)))
+        elif text.strip("-| \n"):
             self.line += self.page.count("\n", self.line_start, self.start)
             self.line_start = max(self.start, self.line_start)
             anchor = (self.anchor or self.above) if self.level else ""
             self.blocks.append((self.open[-1].part, Block(text, self.line, self.level, anchor)))
             self.anchor = "" if self.level else self.anchor
-        self.pieces, self.raw, self.has_text, self.level, self.cells = [], False, False, 0, 0
+        self.pieces, self.raw, self.has_text, self.level, self.cells, self.links = [], False, False, 0, 0, 0
+        self.cell_start = -1
