@@ -13,20 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.torch_models.test_dense import with_dense
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection, open_index
+from vocable.collection.collection import open_index
 from vocable.collection.index import index
-from vocable.data import Document, Qrel, Query
+from vocable.data import Document
 from vocable.encoding import dense_models
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, MissingExtraError, ModelError, VectorsError
-from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.plans import evaluate_index
 from vocable.indexes import dense_index
 from vocable.indexes.dense_index import DenseIndex, rounded
-from vocable.torch_models.inference_free import make_inference_free
-from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 
 
 def brute_force(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray) -> list[list[tuple[int, float]]]:
@@ -101,11 +96,10 @@ def test_stored_vectors_are_checked() -> None:
 
 
 def test_a_model_with_a_dense_side_fills_three_spaces(
-    backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path
+    m3: str, corpus: Path, documents: list[Document], tmp_path: Path
 ) -> None:
-    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), tmp_path / "index"
-    options = {"dtype": "float32", "device": "cpu"}
-    with index(model, corpus, place, bm25=True, **options):  # type: ignore[arg-type]
+    place, options = tmp_path / "index", dict[str, Any](dtype="float32", device="cpu")
+    with index(m3, corpus, place, bm25=True, **options):
         pass
     with open_index(place, device="cpu") as collection:
         assert collection.spaces == ("sparse", "bm25", "dense")
@@ -122,22 +116,18 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         assert len(collection.search(queries, 5).hits(0)) == 5
         stored = collection.store.vectors([documents[0].id], "dense")
         np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
-    with index(model, corpus, tmp_path / "other", no_dense=True, **options) as other:  # type: ignore[arg-type]
+    with index(m3, corpus, tmp_path / "other", no_dense=True, **options) as other:
         assert other.spaces == ("sparse", "bm25")
     with pytest.raises(ArgumentError):
-        index(model, corpus, tmp_path / "third", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
+        index(m3, corpus, tmp_path / "third", no_dense=True, dense=m3, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
 def test_a_search_encodes_its_queries_once(
-    backbones: dict[str, Path],
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
+    m3: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), tmp_path / "index"
-    index(model, corpus, place, bm25=True, dtype="float32", device="cpu")
+    place = tmp_path / "index"
+    index(m3, corpus, place, bm25=True, dtype="float32", device="cpu")
     passes, encode = [], TextEncoder.encode_both
     monkeypatch.setattr(TextEncoder, "encode_both", lambda *given: passes.append(given[1]) or encode(*given))
     with open_index(place, device="cpu") as collection:
@@ -184,43 +174,3 @@ def test_dense_vectors_are_left_out_of_a_search_if_their_model_cannot_be_loaded(
             with pytest.raises(error):
                 search(opened, ["the fox"], weights=weights)
         assert set(opened.search([], 5, like="d7").parts or ()) == {"sparse", "dense"}
-
-
-@pytest.fixture
-def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Collection:
-    """A collection with dense vectors, opened with a model that looks queries up."""
-    place = with_dense(backbones["bert"], tmp_path / "model", 16)
-    free = make_inference_free(load_sparse_encoder(place, device="cpu"), weights="ones")
-    save_model(free, tmp_path / "free")
-    options: Any = {"bm25": True, "dtype": "float32", "device": "cpu"}
-    with index(str(tmp_path / "free"), corpus, tmp_path / "without", **options) as without:
-        assert without.spaces == ("sparse", "bm25")
-    with index(place, corpus, tmp_path / "index", **options):
-        pass
-    opened = open_index(tmp_path / "index", device="cpu", allow_changed_model=True)
-    return opened.with_model(str(tmp_path / "free"))
-
-
-def test_dense_vectors_are_left_out_of_a_search_whose_queries_have_none(
-    looked_up: Collection, documents: list[Document], caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(2):
-        found = search(looked_up, ["the fox"], 5, explain=True)[0]
-    expected = looked_up.search(["the fox"], 5, weights="sparse=1,bm25=1")
-    assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
-    assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
-    assert [record.getMessage() for record in caplog.records if "no dense vectors" in record.getMessage()] == [
-        f"{looked_up.place}: {looked_up.models.name} gives queries no dense vectors: "
-        "the dense vectors of the documents are left out"
-    ]
-    queries = [Query("q", "the fox"), Query("r", "a dog")]
-    dataset = Dataset("toy", documents, queries, [Qrel(one.id, documents[0].id, 1) for one in queries])
-    names = {one.name for one in evaluate_index(looked_up, dataset, ["nDCG@10"], hybrid=True)}
-    assert names == {"search (sparse=1,bm25=1)", "sparse", "bm25", "sparse,bm25 by reciprocal rank"}
-    for weights in ("dense=1", "sparse=1,dense=1"):
-        with pytest.raises(VectorsError):
-            search(looked_up, ["the fox"], weights=weights)
-        with pytest.raises(VectorsError):
-            evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
-    like = looked_up.search([documents[0].id], 5, like=documents[0].id)
-    assert set(like.parts or ()) == {"sparse", "dense"}

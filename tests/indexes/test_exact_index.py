@@ -14,8 +14,7 @@ from vocable.core.arrays import load_arrays, save_arrays
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes import exact_kernels as kernels
-from vocable.indexes import exact_numpy, postings
+from vocable.indexes import exact_kernels, exact_numpy
 from vocable.indexes.exact_index import ExactIndex, rescore
 from vocable.indexes.ranking import Ranking
 
@@ -72,21 +71,21 @@ def test_search_is_brute_force(search: tuple[np.ndarray, np.ndarray, int, list[s
 @pytest.mark.parametrize("k", [10, 700])
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_many_documents_over_several_windows(k: int, share: float) -> None:
-    n = 2 * kernels.WINDOW_SIZE + 500  # not a multiple of a block
+    n = 2 * exact_numpy.WINDOW_SIZE + 500  # not a multiple of a block
     documents, queries = random_vectors(n, 40, 0.1, seed=1), random_vectors(3, 40, 0.4, seed=2)
     index = ExactIndex(csr_array(documents))
     ranking = index.search(csr_array(queries), k, minimum_match=share)
     assert_same(ranking, brute_force(queries, documents, k, minimum_match=share))
-    assert (ranking.rows >= kernels.WINDOW_SIZE).any()
+    assert (ranking.rows >= exact_numpy.WINDOW_SIZE).any()
 
 
 def test_documents_come_back_from_several_windows(tmp_path: Path) -> None:
-    n = 2 * kernels.WINDOW_SIZE + 500
+    n = 2 * exact_numpy.WINDOW_SIZE + 500
     documents = csr_array(random_vectors(n, 40, 0.1, seed=1))
     ids = [f"{row:06}" for row in np.random.default_rng(0).permutation(n)]
     ExactIndex(documents, ids).save(tmp_path / "index")
     index = ExactIndex.load(tmp_path / "index")
-    rows = np.array([n - 1, 0, kernels.WINDOW_SIZE, kernels.WINDOW_SIZE - 1])
+    rows = np.array([n - 1, 0, exact_numpy.WINDOW_SIZE, exact_numpy.WINDOW_SIZE - 1])
     np.testing.assert_array_equal(index.get(rows).toarray(), documents[rows].toarray())
     assert (index.get() != documents).nnz == 0
     np.testing.assert_array_equal(index.document_frequency, np.bincount(documents.indices, minlength=40))
@@ -98,7 +97,7 @@ def test_documents_come_back_from_several_windows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "wrong"), [(499, False), (500, True), (65_535, True)])
 def test_no_window_leads_beyond_the_last_document(place: int, wrong: bool) -> None:
-    n = kernels.WINDOW_SIZE + 500
+    n = exact_numpy.WINDOW_SIZE + 500
     vectors = csr_array((np.ones(3), ([0, n - 1, n - 1], [0, 0, 1])), shape=(n, 2))
     index = ExactIndex(vectors)
     arrays = {key: np.array(array) for key, array in index.arrays().items()}
@@ -212,7 +211,7 @@ def test_rows_that_do_not_follow_one_another_are_seen(starts: list[int], right: 
     if starts == [0, 0, 3]:
         columns = np.array([0, 2, 3], np.int32)
     matrix = np.array(starts, np.int64), columns, weights
-    assert kernels.in_order(matrix, 4) == exact_numpy.in_order(matrix, 4) == right
+    assert exact_kernels.in_order(matrix, 4) == exact_numpy.in_order(matrix, 4) == right
 
 
 def test_queries_of_other_types_and_shapes_are_as_vectors_has_them() -> None:
@@ -225,24 +224,6 @@ def test_queries_of_other_types_and_shapes_are_as_vectors_has_them() -> None:
         index.search(far)
     near = csr_array((np.ones(1, np.float64), np.array([3], np.int64), np.array([0, 1], np.int64)), shape=(1, 4))
     assert index.search(near, 1).rows.tolist() == [[3]]
-
-
-def test_a_search_that_fails_leaves_nothing_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    documents, queries = csr_array(random_vectors(300, 50, 0.2, seed=3)), csr_array(random_vectors(7, 50, 0.3, seed=4))
-    monkeypatch.setattr(postings, "_compiled", kernels)
-    index = ExactIndex(documents)
-    expected, window = index.search(queries, threads=1), kernels._window(3 * kernels.BLOCK)
-    assert not window.any()
-
-    def fails(*arguments: object) -> None:
-        window[:100] = 7
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(kernels, "_search", fails)
-        with pytest.raises(MemoryError):
-            index.search(queries, threads=1)
-    assert_same(index.search(queries, threads=1), (expected.rows, expected.scores))
 
 
 def test_a_mask_of_other_documents_is_refused() -> None:
@@ -368,22 +349,16 @@ META = VectorsMeta("abc", "toy", "max", "document", 64, 30)
 
 
 @pytest.mark.parametrize("ids", [None, [f"ü{row}" for row in range(40, 0, -1)]])
-def test_a_loaded_index_gives_the_same_answers(
-    tmp_path: Path, ids: list[str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postings, "_compiled", kernels)
+def test_a_loaded_index_gives_the_same_answers(tmp_path: Path, ids: list[str] | None) -> None:
     documents, queries = csr_array(random_vectors(40, 30, 0.3, 11)), csr_array(random_vectors(5, 30, 0.3, 12))
     index = ExactIndex(documents, ids, META)
     index.save(tmp_path / "index")
-    compiled = len(kernels._search.signatures)  # type: ignore[attr-defined]
-    for _ in range(2):
-        loaded = ExactIndex.load(tmp_path / "index")
-        expected = index.search(queries, 7)
-        assert_same(loaded.search(queries, 7), (expected.rows, expected.scores))
-        assert loaded.ids == ids
-        assert (loaded.meta, loaded.shape) == (META, (40, 30))
-        assert is_memory_mapped(loaded.arrays()["places"])
-    assert len(kernels._search.signatures) == max(compiled, 1)  # type: ignore[attr-defined]
+    loaded = ExactIndex.load(tmp_path / "index")
+    expected = index.search(queries, 7)
+    assert_same(loaded.search(queries, 7), (expected.rows, expected.scores))
+    assert loaded.ids == ids
+    assert (loaded.meta, loaded.shape) == (META, (40, 30))
+    assert is_memory_mapped(loaded.arrays()["places"])
 
 
 def test_an_empty_index_is_saved_and_loaded(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
-"""The loops in NumPy give the same bits as the compiled loops, and one place decides which are taken."""
+"""The loops in NumPy give the same bits as the compiled loops."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from tests.indexes.test_exact_index import brute_force
-from vocable.indexes import exact_kernels, exact_numpy, postings
+from vocable.indexes import _kernels, exact_kernels, exact_numpy
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_numpy import WINDOW_SIZE, Sparse
 from vocable.indexes.postings import Postings, arrays_of, frozen, needed_terms
@@ -26,7 +23,7 @@ SIZES = [0, 1, 7, WINDOW_SIZE - 1, WINDOW_SIZE, 2 * WINDOW_SIZE + 500]
 def both(name: str, *arguments: object, outputs: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
     """Return what the functions of both modules write into copies of the outputs."""
     results = []
-    for module in (exact_numpy, exact_kernels):
+    for module in (exact_numpy, _kernels):
         written = [output.copy() for output in outputs]
         getattr(module, name)(*arguments, *written)
         results.append(written)
@@ -100,6 +97,15 @@ def test_postings_that_are_found_are_the_same(lists: Postings) -> None:
     assert_same_bits(both("find_postings", lists.lists, len(lists), chosen.astype(np.int64), outputs=outputs))
 
 
+@pytest.mark.parametrize("c", [0, 1, 40])
+def test_scores_of_candidates_are_the_same(lists: Postings, documents: csr_array, c: int) -> None:
+    queries, n = make_queries(c), len(lists)
+    candidates = np.random.default_rng(c).integers(-1, max(n, 1) if n else 0, (Q, c)).astype(np.int32)
+    outputs = [np.ones((Q, c), np.float32)]
+    assert_same_bits(both("score_candidates", lists.lists, n, queries, candidates, outputs=outputs))
+    assert_same_bits(both("rescore", arrays_of(documents), V, queries, candidates, outputs=outputs))
+
+
 matrices = st.tuples(
     st.lists(st.integers(-1, 6), max_size=5),
     st.lists(st.integers(-1, 5), max_size=6),
@@ -114,57 +120,15 @@ def test_the_order_of_a_matrix_is_judged_alike(matrix: tuple[list[int], list[int
         weights = (weights + [1.0] * 6)[: len(columns)]
         starts = [0, *sorted(min(max(start, 0), len(columns)) for start in starts), len(columns)]
     arrays = np.array(starts, np.int64), np.array(columns, np.int32), np.array(weights, np.float32)
-    assert exact_numpy.in_order(arrays, 5) == exact_kernels.in_order(arrays, 5)
+    assert exact_numpy.in_order(arrays, 5) == _kernels.in_order(arrays, 5)
 
 
 @given(st.integers(0, 9), st.integers(0, 40), st.integers(1, 30), st.sampled_from([0.0, 0.4, 1.0]))
 def test_a_search_in_numpy_is_brute_force(seed: int, n: int, k: int, share: float) -> None:
     documents, queries = make_vectors(n, seed), make_vectors(Q, seed + 1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(postings, "loops", lambda work: exact_numpy)
+        patched.setattr(exact_kernels, "search", exact_numpy.search)
         ranking = ExactIndex(documents).search(queries, k, minimum_match=share)
     rows, scores = brute_force(queries.toarray(), documents.toarray(), k, None, share)
     np.testing.assert_array_equal(ranking.rows, rows)
     np.testing.assert_array_equal(ranking.scores, scores)
-
-
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has not searched yet."""
-    monkeypatch.setattr(postings, "_done", 0)
-    monkeypatch.setattr(postings, "_compiled", None)
-
-
-def test_compiled_loops_are_taken_when_all_work_together_is_worth_it(uncompiled: None) -> None:
-    assert postings.loops(postings.COMPILER_WORK - 2) is exact_numpy
-    assert postings.loops(lambda: 1) is exact_numpy
-    assert postings.loops(0) is exact_numpy
-    assert postings.loops(1) is exact_kernels
-    assert postings.loops(0) is exact_kernels
-
-
-def test_a_process_that_stands_compiles_at_once(uncompiled: None) -> None:
-    postings.compile_loops()
-    assert postings.loops(0) is exact_kernels
-
-
-def test_a_switch_to_compiled_loops_changes_no_answer(uncompiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, queries = ExactIndex(make_vectors(3000, 1)), make_vectors(Q, 2)
-    monkeypatch.setattr(postings, "COMPILER_WORK", 200_000)
-    answers: list[Any] = [index.search(queries, 50) for _ in range(12)]
-    assert postings._compiled is exact_kernels
-    for ranking in answers:
-        assert ranking.rows.tobytes() == answers[0].rows.tobytes()
-        assert ranking.scores.tobytes() == answers[0].scores.tobytes()
-
-
-def test_small_work_imports_no_compiler() -> None:
-    program = (
-        "import sys, numpy as np; from scipy.sparse import csr_array\n"
-        "from vocable.indexes.exact_index import ExactIndex\n"
-        "index = ExactIndex(csr_array(np.eye(50, dtype=np.float32)))\n"
-        "rows = index.search(csr_array(np.ones((3, 50))), 2).rows\n"
-        "print(rows.tolist(), index.get([3, 1]).nnz, 'numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[[0, 1], [0, 1], [0, 1]] 2 False\n"

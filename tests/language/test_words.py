@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vocable.collection.index import index as index_of
 from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.language.languages import languages
-from vocable.language.words import stemmed, words
+from vocable.language.words import names, stemmed, word_spans, words
 
 EXPECTED = {
     "English": ("It's a state-of-the-art café, no. 42 (v2.0)!", "it state of the art café no 42 v2"),
@@ -82,7 +82,8 @@ def usual(character: str) -> str:
 def by_characters(text: str) -> list[str]:
     """The words of a text, as `words` gives them, found a character at a time and by the characters' names."""
     composed = unicodedata.normalize("NFC", text.lower()).replace("i\u0307", "i")
-    composed = "".join(usual(character) for character in composed if character not in "\u00ad\u2060\ufeff")
+    composed = "".join(usual(character) for character in composed if character not in "\u00ad\u200b\u2060\ufeff")
+    composed = "".join("'" if "\u02bb" <= character <= "\u02bd" else character for character in composed)
     kept = ""
     for before, character in pairwise(" " + composed):
         joined = character in "\u200c\u200d" and unicodedata.category(before) in MARKS
@@ -111,6 +112,75 @@ def by_characters(text: str) -> list[str]:
     return found
 
 
+def names_by_characters(text: str) -> list[str]:
+    """The names of a text, as `names` gives them: at each place the first kind that fits, by the characters."""
+    text, found, at = f" {unicodedata.normalize('NFC', text.lower())} ", list[str](), 1
+
+    def parts_from(start: int, sign: str) -> list[str]:
+        """Runs of ASCII letters and digits with this sign between them."""
+        runs = [""]
+        for character in text[start:]:
+            if character.isascii() and character.isalnum():
+                runs[-1] += character
+            elif character == sign and runs[-1]:
+                runs.append("")
+            else:
+                break
+        return runs if runs[-1] else runs[:-1]
+
+    def ends(end: int, also: str = "") -> bool:
+        return not (text[end].isalnum() or text[end] == "_" or text[end] in [*also])
+
+    def name_at(start: int) -> str:
+        if text[start - 1].isalnum() or text[start - 1] == "_" or not parts_from(start, " "):
+            return ""
+        first = parts_from(start, " ")[0]
+        for sign in ("++", "#"):
+            after = text[start + 1 + len(sign) :][:1]
+            if len(first) == 1 and first.isalpha() and text.startswith(sign, start + 1):
+                return f"{first}{sign}" if ends(start + 1 + len(sign)) or after.isdigit() else ""
+        dotted = parts_from(start, ".")
+        for kept in range(len(dotted), 1, -1):
+            name, letters = ".".join(dotted[:kept]), all(len(part) == 1 and part.isalpha() for part in dotted[:kept])
+            numbers = [dotted[0][dotted[0][0].isalpha() :], *dotted[1:kept]]
+            if (letters or all(part.isdigit() for part in numbers)) and ends(start + len(name)):
+                return name
+        for sign in "&-":
+            pair = parts_from(start, sign)[:2]
+            name, sizes = sign.join(pair), [*map(len, pair)]
+            if len(pair) < 2 or not pair[0][0].isalpha() or not ends(start + len(name), "-" if sign == "-" else ""):
+                continue
+            if sign == "&" and max(sizes) <= 2 and "".join(pair).isalpha():
+                return name
+            if sign == "-" and text[start - 1] != "-" and min(sizes) == 1 < max(sizes):
+                return name
+        return ""
+
+    while at < len(text) - 1:
+        name = name_at(at)
+        kept = [one != "-" and (one != "." or not name.replace(".", "").isalpha()) for one in name]
+        found += ["".join(one for one, is_kept in zip(name, kept, strict=True) if is_kept)] if name else []
+        at += len(name) or 1
+    return found
+
+
+@given(st.text(alphabet="abcC19 .-&+#_é東\u0301", max_size=24))
+def test_names_are_those_found_by_characters(text: str) -> None:
+    assert names(text) == names_by_characters(text)
+
+
+@pytest.mark.parametrize("name", ["C++", "c#", "F#", "AT&T", "R&D", "U.S.", "U.N.", "3.14", "v1.2.3", "e-mail", "IL-2"])
+def test_a_name_finds_its_texts_before_others(name: str) -> None:
+    others = ["a part of 1 and 2 by at", "the c of r and d", "14 or 2 or v1", "mail and il", "3 1 4"]
+    index = BM25Index([*others, f"all of {name}, here", *others])
+    assert index.search([name], k=1).rows[0].tolist() == [len(others)]
+
+
+def test_spellings_of_a_name_find_each_other() -> None:
+    assert names("e-mail U.S.A. F-16") == ["email", "usa", "f16"]
+    assert names("node.js x_1 self.x 1-2 state-of-the-art notepad++ a.bc é-mail") == []
+
+
 @pytest.mark.parametrize("script", EXPECTED)
 def test_words_of_each_script(script: str) -> None:
     text, expected = EXPECTED[script]
@@ -127,6 +197,21 @@ def test_every_character_is_read_as_its_properties_say() -> None:
     texts = [f"ab{one}cd 東{one} {one}{one}" for one in named]
     other = [f"U+{ord(one):04X}" for one, text in zip(named, texts, strict=True) if words(text) != by_characters(text)]
     assert not other
+
+
+@pytest.mark.parametrize("apostrophe", "'\u2019\u02bb\u02bc\u02bd\u2018")
+def test_an_apostrophe_that_is_a_letter_is_found_by_the_others(apostrophe: str) -> None:
+    ukrainian, uzbek = f"комп{apostrophe}ютер", f"o{apostrophe}zbek"
+    assert (words(ukrainian), words(uzbek)) == (["комп", "ютер"], ["zbek"])
+    text = f"Новий {ukrainian} ще"
+    assert [text[start:end] for start, end in word_spans(text)] == ["Новий", "комп", "ютер", "ще"]
+    index = BM25Index([ukrainian, "інший"])
+    for typed in ("комп'ютер", "комп’ютер", "компʼютер"):
+        assert index.search([typed], 2).hits(0)[0][0] == "0"
+
+
+def test_a_zero_width_space_within_a_word_is_left_out() -> None:
+    assert words("ice\u200bberg") == ["iceberg"]
 
 
 @given(STRANGE)

@@ -51,7 +51,7 @@ class BM25Index(ExactIndex):
         language: str = "english",
         progress: bool = False,
     ) -> None:
-        """Index n `texts` in a `language`, which stems words and drops stop words (docs/search.md), or "none".
+        """Index n `texts` in a `language`, which stems words and drops stop words (docs/bm25.md), or "none".
 
         `progress` shows a progress bar on stderr. Raises `VectorsError` if the number of ids is not n, `ArgumentError`
         for an unknown language.
@@ -116,7 +116,8 @@ class BM25Index(ExactIndex):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        index, settings = super().from_arrays(arrays, header, place), header.get("settings")
+        index = super().from_arrays(arrays, header, place)
+        settings = header.get("settings")
         if not isinstance(settings, dict) or type(settings.get("language")) is not str:
             raise VectorsError(f"{place}: the index is damaged: its settings name no language of its words")
         language_of(settings["language"])

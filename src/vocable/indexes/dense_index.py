@@ -62,11 +62,13 @@ class DenseIndex:
         n, d = self.numbers.shape
         if queries.shape[1:] != (d,):
             raise VectorsError(f"dense queries {list(queries.shape)}: the index has {d} dimensions")
+        # Integers of 8 bits [q, d] and their units [q]. Their products have exact sums in float32 if d is small.
         given, scales = rounded(np.asarray(queries, dtype=np.float32))
         exact = given.astype(np.float32 if d * LARGEST_INT8**2 < FLOAT32_EXACT else np.float64)
         rankings = []
         step = max(1, BLOCK_SCORES // max(1, n))
         for start in range(0, len(exact), step):
+            # [queries of a block, n]
             scores = np.empty((len(exact[start : start + step]), n), dtype=np.float32)
             for first in range(0, n, BLOCK_DOCUMENTS):
                 part = slice(first, first + BLOCK_DOCUMENTS)
@@ -75,6 +77,7 @@ class DenseIndex:
             if allowed is not None:
                 scores[:, ~allowed] = 0
             rankings += [self._best(row, k) for row in scores]
+        # [q, k]
         rows = np.array([ranking.rows[0] for ranking in rankings], dtype=np.int32).reshape(len(exact), k)
         values = np.array([ranking.scores[0] for ranking in rankings], dtype=np.float32).reshape(len(exact), k)
         return Ranking(rows, values * scales[:, None], self.ids)

@@ -17,6 +17,7 @@ from vocable.core.arrays import Strings, load_arrays, order_of, save_arrays, typ
 from vocable.core.storage import StrPath
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.errors import ArgumentError, VectorsError
+from vocable.indexes import exact_kernels
 from vocable.indexes.exact_numpy import Sparse
 from vocable.indexes.postings import Postings, arrays_of, frozen, in_threads, needed_terms, query_arrays
 from vocable.indexes.ranking import Ranking, best
@@ -46,7 +47,7 @@ class ExactIndex:
         vectors = as_vectors(vectors, "the documents")
         self.shape: tuple[int, int] = vectors.shape
         self.meta = meta
-        self.ids = None if ids is None else ids if isinstance(ids, Strings) else Strings(ids)
+        self.ids = ids if ids is None or isinstance(ids, Strings) else Strings(ids)
         # Postings number the documents in the order of their ids, so that equal scores need no further sorting.
         self._order = np.empty(0, dtype=np.int32) if self.ids is None else _order(self.ids, self.shape[0])
         self.postings = Postings.of(vectors[self._order] if len(self._order) else vectors, weight_bits)
@@ -109,6 +110,7 @@ class ExactIndex:
         needed = needed_terms(arrays, matching.get("minimum_match", 0.0))
         if allowed is not None and allowed.shape != (len(self),):
             raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
+        # Postings number the documents in the order of their ids: convert the rows to this order and back.
         if allowed is not None and len(self._order):
             allowed = allowed[self._order]
         rows, scores = self.postings.search(arrays, k, needed=needed, allowed=allowed, threads=threads)
@@ -203,10 +205,9 @@ def rescore(
         raise VectorsError(f"{len(arrays[0]) - 1} queries for a ranking of {len(ranking.rows)}")
     if ranking.rows.max(initial=-1) >= documents.shape[0]:
         raise VectorsError(f"the ranking has row {ranking.rows.max()}, there are {documents.shape[0]} documents")
+    # Scores [q, candidates] with the sums of a search, term by term in the same order.
     rows, scores = frozen(ranking.rows, np.int32), np.zeros(ranking.rows.shape, dtype=np.float32)
     candidates, v = arrays_of(documents), documents.shape[1]
-
-    from vocable.indexes import exact_kernels  # imports a compiler
 
     def rescore_part(part: slice, queries: Sparse) -> None:
         exact_kernels.rescore(candidates, v, queries, rows[part], scores[part])

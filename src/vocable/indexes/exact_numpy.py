@@ -1,8 +1,10 @@
-"""The loops of exact search in NumPy, for small work: they need no compiler, and give the same bits as `exact_kernels`.
+"""The loops of exact search in NumPy, for installations without the compiled loops, whose bits they give.
 
-A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays; posting lists are as in `exact_kernels`.
+A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` has a list for each term and
+window of consecutive documents: list `term * w + window` has the positions within the window (two bytes each) of the
+documents with the term. Positions ascend within a list.
 
-Shapes: n documents, q queries, v output terms, k results, m chosen documents.
+Shapes: n documents, w windows of documents, q queries, v output terms, k results, c candidates, m chosen documents.
 """
 
 from __future__ import annotations
@@ -37,10 +39,16 @@ def search(
     rows: np.ndarray,
     scores: np.ndarray,
 ) -> None:
-    """Fill `rows` [q, k] and `scores` [q, k] as `exact_kernels.search` does."""
+    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k] with their scores.
+
+    `rows` initially are -1, `scores` 0. Equal scores are ordered by document, ascending. `needed` [q] is the number of
+    query terms that a hit must have. `allowed` [n] is True for documents that may be hits, or empty if all may. A score
+    is the float32 sum over the query's terms in their order.
+    """
     query_starts, query_terms, query_weights = queries
     accumulated = np.zeros(n, np.float32)
     for q in range(len(query_starts) - 1):
+        # Scores [n], and the number of terms that each document shares with the query [n].
         here = slice(query_starts[q], query_starts[q + 1])
         accumulated[:] = 0
         matched = np.zeros(n, np.int32) if needed[q] > 1 else None
@@ -64,6 +72,7 @@ def _accumulate(
     """Add weight times weight to the score of each document [n], term by term in float32, and count the terms."""
     starts, places, values = postings
     windows = windows_of(n)
+    # The list of each term in each window of documents, with its first posting and its end.
     lists = (terms.astype(np.int64)[:, None] * windows + np.arange(windows)).ravel()
     first, end = starts[lists].tolist(), starts[lists + 1].tolist()
     for number, weight in enumerate(weights):
@@ -71,6 +80,7 @@ def _accumulate(
             at = number * windows + window
             if first[at] == end[at]:
                 continue
+            # Scores of the documents in the window.
             part = accumulated[window * WINDOW_SIZE : (window + 1) * WINDOW_SIZE]
             documents = places[first[at] : end[at]]
             part[documents] += weight * values[first[at] : end[at]].astype(np.float32, copy=False)
@@ -93,7 +103,8 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
     """Fill `counts` [q] with the number of documents that have at least max(1, `needed` [q]) terms of a query."""
     query_starts, query_terms, query_weights = queries
     for q in range(len(query_starts) - 1):
-        here, matched = slice(query_starts[q], query_starts[q + 1]), np.zeros(n, np.int32)
+        here = slice(query_starts[q], query_starts[q + 1])
+        matched = np.zeros(n, np.int32)
         _accumulate(postings, n, query_terms[here], query_weights[here], np.zeros(n, np.float32), matched)
         counts[q] = int((matched >= max(1, needed[q])).sum())
 
@@ -108,3 +119,31 @@ def find_postings(postings: Sparse, n: int, chosen: np.ndarray, entries: np.ndar
         lists = np.searchsorted(starts, postings_here, side="right") - 1
         in_window = lists % windows == number
         entries[m, lists[in_window] // windows] = postings_here[in_window]
+
+
+def score_candidates(postings: Sparse, n: int, queries: Sparse, candidates: np.ndarray, scores: np.ndarray) -> None:
+    """Fill `scores` [q, c] with the dot products of each query and its `candidates` [q, c] (-1: no candidate)."""
+    query_starts, query_terms, query_weights = queries
+    for q in range(len(query_starts) - 1):
+        here = slice(query_starts[q], query_starts[q + 1])
+        accumulated = np.zeros(n + 1, np.float32)
+        _accumulate(postings, n, query_terms[here], query_weights[here], accumulated, None)
+        scores[q] = accumulated[candidates[q]]  # the last, for no candidate, is 0
+
+
+def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores: np.ndarray) -> None:
+    """Fill `scores` [q, c] with the dot products of each query and its candidates `rows` [q, c] (-1: no candidate).
+
+    `documents` are [n, v]. The sum runs in the order of the terms, as in `search`.
+    """
+    starts, terms, weights = documents
+    query_starts, query_terms, query_weights = queries
+    for q in range(len(query_starts) - 1):
+        here = slice(query_starts[q], query_starts[q + 1])
+        dense = np.zeros(v, np.float32)
+        dense[query_terms[here]] = query_weights[here]
+        scores[q] = 0
+        for c in np.flatnonzero(rows[q] >= 0):
+            entries = slice(starts[rows[q, c]], starts[rows[q, c] + 1])
+            # A cumulative sum adds one by one; `sum` would add in pairs.
+            scores[q, c] = np.cumsum(dense[terms[entries]] * weights[entries], dtype=np.float32)[-1:].sum()

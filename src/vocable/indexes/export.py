@@ -99,28 +99,34 @@ def export(
     """
     if query_idf is not None and documents is None:
         raise ArgumentError("`query_idf` goes with `documents`")
-    places, counted = places_of(vectors), [] if documents is None else places_of(documents)
+    # A finished export of the same vectors is not repeated.
+    places = places_of(vectors)
+    counted = [] if documents is None else places_of(documents)
     contents = {"vectors": fingerprint(*places), "documents": fingerprint(*counted)}
     settings = settings_of(export, locals(), contents)
     folder = Path(output)
     if finished(folder, settings):
         return read_record(folder / RECORD, Exported)
+    # The role of the vectors decides what the format has to hold.
     first = next(read_shards(places))
     topics = first.meta.role == "query"
     if topics and format == "ciff":
         raise ArgumentError(f"{places[0]}: ciff holds no vectors of queries: export them as anserini")
     if counted and not topics:
         raise ArgumentError(f"`documents` goes with vectors of queries: {places[0]} has vectors of documents")
+    # The factor of each term [v], if queries are to carry the IDF.
     model_idf = _model_idf(first.meta) if topics else None
     factors, power = _idf_factors(first.meta, counted, model_idf if query_idf is None else query_idf)
     counts = np.zeros(4, dtype=np.int64)  # vectors, weights, lost, heaviest
     with replacing_folder(folder, settings) as work:
-        name = "index.ciff" if format == "ciff" else "topics.tsv" if topics else f"{COLLECTION}/vectors.jsonl"
-        path = work / name
+        name = "topics.tsv" if topics else f"{COLLECTION}/vectors.jsonl"
+        path = work / ("index.ciff" if format == "ciff" else name)
         path.parent.mkdir(exist_ok=True)
+        # A CIFF file begins with the number of documents, so all shards are written at once.
         shards = iter([read_vectors(vectors)]) if format == "ciff" else read_shards(vectors)
         for number, shard in enumerate(track(shards, "export")):
             matrix = shard.matrix
+            # Weights times IDF, as whole numbers [n, v].
             if factors is not None:
                 matrix = csr_array((matrix.data * factors[matrix.indices], matrix.indices, matrix.indptr), matrix.shape)
             whole = quantize(matrix, scale=scale)

@@ -5,7 +5,7 @@ Shapes: q queries, k results. The rankings have the same queries and documents: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,10 +56,15 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
     >>> parse_weights("sparse", ["sparse", "bm25"])
     {'sparse': 1.0}
     """
-    given = [part if "=" in part else f"{part}=1" for part in weights.split(",")] if isinstance(weights, str) else []
-    pairs = [part.partition("=")[::2] for part in given] if isinstance(weights, str) else weights.items()
+    pairs: Iterable[tuple[str, str | float]]
+    if isinstance(weights, str):
+        given = [part if "=" in part else f"{part}=1" for part in weights.split(",")]
+        pairs = [part.partition("=")[::2] for part in given]
+    else:
+        pairs = weights.items()
     parsed: dict[str, float] = {}
-    for name, value in ((name.strip(), value) for name, value in pairs):
+    for given_name, value in pairs:
+        name = given_name.strip()
         if name not in spaces:
             raise ArgumentError(f"weights: there is no space {name!r}: the index has {', '.join(spaces)}")
         if name in parsed:

@@ -25,7 +25,7 @@ from vocable.core.arrays import release, typed, wrong_entries
 from vocable.core.storage import StrPath
 from vocable.encoding.vectors import as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes import exact_numpy
+from vocable.indexes import exact_kernels
 from vocable.indexes.exact_numpy import WINDOW_SIZE, Sparse, windows_of
 
 WEIGHTS: dict[int | None, type[np.generic]] = {None: np.float32, 8: np.uint8, 16: np.uint16}  # by `weight_bits`
@@ -36,35 +36,7 @@ WRONG = (  # defects of posting lists, first the results of `wrong_entries`
     "a weight is not a positive number",
     "the starts of the posting lists do not rise from 0",
 )
-# Postings and documents that NumPy goes through before compiled loops are loaded, as long as loading them takes; a list
-# takes as long as `LIST_WORK` of them.
-COMPILER_WORK, LIST_WORK = 30_000_000, 300
 PART_POSTINGS = 1 << 22  # postings whose documents are numbered at a time
-
-_done = 0  # of `COMPILER_WORK`
-_compiled: Any = None
-
-
-def loops(work: int | Callable[[], int]) -> Any:
-    """Return the module whose loops go through `work` postings and documents.
-
-    NumPy's need no compiler, whose import takes half a second, and its first use seconds. The compiled loops are taken
-    as soon as the work of this process, all of it together, is worth that time.
-    """
-    global _done, _compiled
-    if _compiled is None:
-        _done += work if isinstance(work, int) else work()
-        if _done < COMPILER_WORK:
-            return exact_numpy
-        from vocable.indexes import exact_kernels
-
-        _compiled = exact_kernels
-    return _compiled
-
-
-def compile_loops() -> None:
-    """Load the compiled loops now: a process that stands searches often."""
-    loops(COMPILER_WORK)
 
 
 class Postings:
@@ -144,15 +116,17 @@ class Postings:
         with a query, and `allowed` bool [n] marks the documents that may be hits.
         """
         starts, terms, weights = queries
+        # Integer weights have a common unit, by which the query's weights are multiplied.
         arrays = queries if self.unit == 1 else (starts, terms, frozen(weights * np.float32(self.unit), np.float32))
         wanted = np.zeros(len(starts) - 1, np.int32) if needed is None else needed
         passing = frozen(np.ones(0, bool) if allowed is None else allowed, np.bool_)
+        # [q, k]; each thread fills the rows of its queries.
         rows = np.full((len(starts) - 1, k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
-        search = loops(lambda: self._work(terms) + len(self) * len(rows)).search
 
         def search_part(part: slice, queries: Sparse) -> None:
-            search(self.lists, len(self), queries, frozen(wanted[part], np.int32), passing, rows[part], scores[part])
+            least = frozen(wanted[part], np.int32)
+            exact_kernels.search(self.lists, len(self), queries, least, passing, rows[part], scores[part])
 
         in_threads(search_part, arrays, threads)
         return rows, scores
@@ -160,15 +134,8 @@ class Postings:
     def matched(self, queries: Sparse, needed: np.ndarray) -> np.ndarray:
         """Return the number of documents that share a term, or `needed` int32 [q] terms, with each query, int64 [q]."""
         counts = np.zeros(len(needed), dtype=np.int64)
-        loops(lambda: self._work(queries[1])).count_matches(
-            self.lists, len(self), queries, frozen(needed, np.int32), counts
-        )
+        exact_kernels.count_matches(self.lists, len(self), queries, frozen(needed, np.int32), counts)
         return counts
-
-    def _work(self, terms: np.ndarray) -> int:
-        starts, windows = self.lists[0], windows_of(len(self))
-        first = terms.astype(np.int64) * windows
-        return LIST_WORK * windows * len(terms) + int((starts[first + windows] - starts[first]).sum())
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
         """Return the vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
@@ -178,20 +145,25 @@ class Postings:
         (n, v), (starts, places, weights) = self.shape, self.lists
         if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
             raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
-        # Search each posting list for each document, or transpose the whole index, whichever is less work.
-        if rows is not None and len(rows) * v * 16 < starts[-1]:
+        # Search each posting list for each document, or go through all postings, whichever is less work.
+        if rows is not None and len(rows) * v * 4 < starts[-1]:
             entries = np.full((len(rows), v), -1, dtype=np.int64)
-            find = loops(len(rows) * self.count).find_postings
-            find(self.lists, n, np.asarray(rows, np.int64), entries)
+            exact_kernels.find_postings(self.lists, n, np.ascontiguousarray(rows, np.int64), entries)
             chosen, terms = np.nonzero(entries >= 0)
             indptr = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
             values = self._values(weights[entries[chosen, terms]])
             return csr_array((values, terms.astype(np.int32), indptr), shape=(len(rows), v))
         windows = windows_of(n)
         first = np.tile(np.arange(windows, dtype=np.int32) * WINDOW_SIZE, v)  # first document of each list's window
-        documents = np.repeat(first, np.diff(starts)) + places
-        vectors: csr_array = csc_array((self._values(weights), documents, starts[::windows]), shape=self.shape).tocsr()
-        return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
+        documents, term_starts = np.repeat(first, np.diff(starts)) + places, starts[::windows]
+        if rows is None:
+            return csc_array((self._values(weights), documents, term_starts), shape=self.shape).tocsr()
+        distinct, back = np.unique(np.asarray(rows, dtype=np.int64), return_inverse=True)
+        row_of = np.full(n, -1, np.int32)
+        row_of[distinct] = np.arange(len(distinct))
+        kept = np.flatnonzero(row_of[documents] >= 0)
+        arrays = self._values(weights[kept]), row_of[documents[kept]], np.searchsorted(kept, term_starts)
+        return csc_array(arrays, shape=(len(distinct), v)).tocsr()[back]
 
     def _values(self, weights: np.ndarray) -> np.ndarray:
         """Return stored weights as float32."""
@@ -248,7 +220,7 @@ def query_arrays(queries: csr_array, size: int) -> Sparse:
     as_made = isinstance(queries, csr_array) and queries.ndim == 2 and queries.shape[1] == size
     if as_made and queries.dtype == np.float32 and queries.indices.dtype == np.int32:
         arrays = arrays_of(queries)  # `as_vectors` would take a tenth of the time of a query over 100,000 documents
-        if len(arrays[0]) == queries.shape[0] + 1 and loops(0).in_order(arrays, size):
+        if len(arrays[0]) == queries.shape[0] + 1 and exact_kernels.in_order(arrays, size):
             return arrays
     queries = as_vectors(queries, "the queries")
     if queries.shape[1] != size:
@@ -257,7 +229,7 @@ def query_arrays(queries: csr_array, size: int) -> Sparse:
 
 
 def arrays_of(vectors: csr_array | csc_array) -> Sparse:
-    """Return the arrays of a matrix with the types of the compiled loops."""
+    """Return the arrays of a matrix with the types that the compiled loops take."""
     return frozen(vectors.indptr, np.int64), frozen(vectors.indices, np.int32), frozen(vectors.data, np.float32)
 
 
@@ -270,7 +242,7 @@ def needed_terms(queries: Sparse, minimum_match: float) -> np.ndarray:
 
 
 def frozen(array: np.ndarray, kind: type[np.generic]) -> np.ndarray:
-    """Return a contiguous, read-only view, so that each loop is compiled once for memory-mapped and other arrays."""
+    """Return a contiguous, read-only view of a type, as the compiled loops take it."""
     view = np.ascontiguousarray(array, dtype=kind).view()
     view.flags.writeable = False
     return view
@@ -308,7 +280,8 @@ def _cut(columns: csc_array) -> tuple[np.ndarray, np.ndarray]:
 
 def _rounded(weights: np.ndarray, bits: int, heaviest: float | None) -> tuple[np.ndarray, float]:
     """Return weights as positive multiples of a unit, in `bits` bits, and the unit, the least possible power of 2."""
-    most, heaviest = 2**bits - 1, max(float(weights.max(initial=0)), heaviest or 0.0)
+    most = 2**bits - 1
+    heaviest = max(float(weights.max(initial=0)), heaviest or 0.0)
     unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # least exact float32
     most = min(most, int(np.finfo(np.float32).max / unit))  # so that all weights stay finite
     return frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)

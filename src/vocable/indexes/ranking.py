@@ -59,6 +59,7 @@ class Ranking:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the ranking with the ids of its hits alone."""
+        # The rows of all hits, sorted. A row becomes its place among them.
         rankings = [self, *(self.parts or {}).values()]
         rows = np.unique(np.concatenate([ranking.rows.ravel() for ranking in rankings]))
         rows = rows[rows >= 0]
@@ -151,6 +152,7 @@ class Ranking:
                 )
             hits[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
         k = max(map(len, hits), default=0)
+        # Rows and scores [q, k, 2]; a missing hit is (-1, 0).
         padded = np.array([pairs + [(-1, 0.0)] * (k - len(pairs)) for pairs in hits]).reshape(len(hits), k, 2)
         return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
 
@@ -213,6 +215,7 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None
     if k < 0:
         raise ArgumentError(f"k must not be negative, not {k}")
     none, scores = rows < 0, scores.astype(np.float32)
+    # Places of the best candidates [q, k], by score, then by id. Places without a candidate come last.
     order = np.lexsort((_tie_order(rows, scores, ids), np.where(none, np.inf, -scores)), axis=-1)[:, :k]
     top_rows = np.full((len(rows), k), -1, dtype=np.int32)
     top_scores = np.zeros((len(rows), k), dtype=np.float32)

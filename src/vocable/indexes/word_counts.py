@@ -70,13 +70,15 @@ def count_texts(
     >>> dict(counted.vocabulary), counted.counts.toarray().tolist(), counted.lengths.tolist()
     ({'cat': 0, 'owl': 1, 'sat': 2}, [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [3, 1])
     """
-    spoken, columns = language_of(language), dict[str, int]() if vocabulary is None else vocabulary
+    spoken = language_of(language)
+    columns = dict[str, int]() if vocabulary is None else vocabulary
+    # Arrays of a CSR matrix that grow text by text, at 4 or 8 bytes an entry.
     column_of: dict[str, int] = {}  # column of each spelling
     indices, numbers, indptr, lengths = array("i"), array("f"), array("q", [0]), array("q")
-    for start in (
-        track(range(0, len(texts), TEXTS_AT_ONCE), "words") if progress else range(0, len(texts), TEXTS_AT_ONCE)
-    ):
+    starts_of_parts = range(0, len(texts), TEXTS_AT_ONCE)
+    for start in track(starts_of_parts, "words") if progress else starts_of_parts:
         words_of_texts = counted_words(texts[start : start + TEXTS_AT_ONCE], language)
+        # Stem each spelling once; several spellings share a column.
         new = [word for word in dict.fromkeys(chain.from_iterable(words_of_texts)) if word not in column_of]
         for word, stem in zip(new, spoken.stems(new), strict=True):
             if vocabulary is None:
@@ -91,6 +93,7 @@ def count_texts(
     if len(indices) <= np.iinfo(np.int32).max:  # SciPy takes the wider type for both
         starts = starts.astype(np.int32)
     arrays = _view(numbers, np.float32), _view(indices, np.int32), starts
+    # A new vocabulary is in the order of the texts: sort it, and renumber the columns.
     if vocabulary is None:
         columns = _sort(columns, arrays[1])
     counts = csr_array(arrays, shape=(len(texts), len(columns)))

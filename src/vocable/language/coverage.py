@@ -51,7 +51,7 @@ class Coverage(NamedTuple):
 
     def with_sample(self, texts: Sequence[str], tokenization: Tokenization | None) -> Coverage:
         """Add the counts of an even sample of the texts; without a tokenizer, return the counts unchanged."""
-        if tokenization is None:
+        if tokenization is None or not texts:
             return self
         sample = Coverage.of(texts[:: -(-len(texts) // SAMPLED_TEXTS)], tokenization)
         return Coverage(*(count + added for count, added in zip(self, sample, strict=True)))
@@ -73,7 +73,7 @@ class Coverage(NamedTuple):
 
     @property
     def mostly_lost(self) -> bool:
-        """True if the vocabulary lacks so many tokens that vectors say little, as of an unknown script."""
+        """True if the vocabulary lacks so many tokens that vectors carry little information."""
         return self.unknown_share > LARGEST_UNKNOWN
 
 

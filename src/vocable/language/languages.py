@@ -73,6 +73,7 @@ def language_of(name: str) -> Language:
     >>> language_of("DE").name, "und" in language_of("german").stop, language_of("none").stems(["cats"])
     ('german', True, ['cats'])
     """
+    # A name or a code with a region, and options after `+`.
     given = str(name).strip().lower()
     asked, *options = given.split("+")
     icu, parted = ICU in options, UNSPACED_LANGUAGES - {"korean"}
@@ -80,6 +81,7 @@ def language_of(name: str) -> Language:
     language = next((known for known in languages() if asked == known or code == CODES.get(known)), None)
     if language is None:
         raise ArgumentError(f"language: unknown language {name!r}: {_near(asked)}")
+    # Refuse options that do not exist, or not for this language.
     if other := next((option for option in options if option not in (ICU, CODE)), None):
         raise ArgumentError(f"language: there is no +{other}, but +{ICU} and +{CODE}")
     if icu and language not in parted:
@@ -87,6 +89,7 @@ def language_of(name: str) -> Language:
         raise ArgumentError(f"language: {language} has no +{ICU} ({reason}), but {', '.join(sorted(parted))}")
     if icu:
         require_extra("icu4py.breakers", "icu")
+    # A language without spaces takes English stems for words in Latin letters.
     full = "+".join([language, *(option for option in (ICU, CODE) if option in options)])
     if language == NO_LANGUAGE:
         return Language(name=full, stemmer=None, stop=frozenset(), common=frozenset(), icu=icu, code=CODE in options)
@@ -104,7 +107,7 @@ def _near(asked: str) -> str:
     meant = dict.fromkeys(next(names[name] for name in names if word in (name, CODES.get(name))) for word in near)
     if meant:
         return f"did you mean {' or '.join(meant)}?"
-    return "give a name or code, as english (en), german (de), japanese+icu, english+code or none: see docs/search.md"
+    return "give a name or code, as english (en), german (de), japanese+icu, english+code or none: see docs/bm25.md"
 
 
 @lru_cache
@@ -112,7 +115,7 @@ def stop_words(code: str) -> frozenset[str]:
     """Return the stop words of a language's code; the set is empty for a language without stop words."""
     if code == "en":
         return ENGLISH_STOP_WORDS
-    from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
+    from bm25s.tokenization import Tokenizer  # which not every search needs
 
     return frozenset(Tokenizer(stopwords=code).stopwords if code in WITH_STOP_WORDS else ())
 

@@ -92,7 +92,8 @@ class TypedQuery:
         ['search', 'tree']
         """
         whole = language.replace(f"+{CODE}", "")  # a name may be written without the capitals that part it
-        stems = dict.fromkeys(stem for phrase_stems in stemmed(self.phrases, whole) for stem in phrase_stems)
+        spelled = [word for phrase in self.phrases for word in words(phrase)]  # "3-14" has the phrase "3.14"
+        stems = dict.fromkeys(stem for word_stems in stemmed(spelled, whole) for stem in word_stems)
         return [stem for stem in stems if not unspaced(stem)]
 
 
@@ -109,17 +110,20 @@ def parse_query(typed: str) -> TypedQuery:
     def read(match: re.Match[str]) -> str:
         phrase = match["phrase"]
         wanted = match["word"] if phrase is None else ESCAPED.sub(r"\1", phrase)
+        # What is no word, or looks like a flag of a command, stays text.
         if not words(wanted, letters=True) or (phrase is None and wanted != wanted.lower()):
             return match[0]  # such as "++" or -Recurse
         if not match["minus"]:
             phrases.append(wanted)
             return wanted
+        # A word is excluded in each of its forms, a phrase only as it is.
         one_word = phrase is None and len(words(wanted, letters=True)) == 1
         (excluded if one_word else absent).append(wanted)
         return ""
 
     text = TYPED.sub(read, typed)
     text = ESCAPED.sub(lambda escaped: escaped[1] or "", text)
+    # The rest must have a word to search for.
     if excluded or absent:
         text = " ".join(text.split())
         if not words(text, letters=True):

@@ -18,12 +18,21 @@ from vocable.language.languages import icu_words, language_of
 
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
-COMPLEX = "[\u00ad\u0300-\u036f\u0483-\u1dff\u200c\u200d\u2060\u20d0-\u20ff\u2c00-\U0010ffff]"
-INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen and word joiners, which may stand anywhere in a word
+COMPLEX = "[\u00ad\u02bb-\u02bd\u0300-\u036f\u0483-\u1dff\u200b-\u200d\u2060\u20d0-\u20ff\u2c00-\U0010ffff]"
+INVISIBLE = "\u00ad\u200b\u2060\ufeff"  # soft hyphen, zero-width space and word joiners, anywhere in a word
+APOSTROPHES = re.compile("[\u02bb-\u02bd]")  # letters of Ukrainian, Uzbek and others, often typed as ' or U+2019
 # Full-width Latin letters and digits, half-width Katakana and Hangul, and ligatures are other forms of letters (NFKC).
 FORMS = re.compile("[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+")
 NAME_IN_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
 NAME_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+# Names that signs tell from others: C++, F#, AT&T, U.S., 3.14, and beside a single letter or digit: e-mail, IL-2.
+NAME_WITH_SIGNS = (
+    r"\b(?:[{0}](?:\+\+|#)(?![^\W\d])|(?:(?:[{0}]\.)+[{0}]|[{0}]{{1,2}}&[{0}]{{1,2}}|[{0}]?[0-9]+(?:\.[0-9]+)+"
+    r"|(?<!-)(?:[{0}]-[{0}0-9]{{2,}}|[{0}][{0}0-9]++-[{0}0-9])(?!-))(?!\w))"
+)
+LOWER_NAME = re.compile(NAME_WITH_SIGNS.format("a-z"))
+TYPED_NAME = re.compile(NAME_WITH_SIGNS.format("A-Za-z"))
+OPTIONAL_SIGNS = re.compile(r"-|(?<![0-9])\.(?![0-9])")  # email is e-mail, USA is U.S.A., but 314 is not 3.14
 VOICED = "\uff9e\uff9f"  # half-width marks of Katakana
 # Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
 # characters (bigrams), as by Lucene's CJKAnalyzer.
@@ -97,20 +106,34 @@ def words_with_stems(text: str, stems: Set[str], language: str) -> dict[str, Set
     """
     if not stems:
         return {}
-    simple = text.isascii() or not re.search(COMPLEX, text)
-    written = {*WORD.findall(text)} if simple else {text[start:end] for start, end in word_spans(text)}
+    written = {text[start:end] for start, end in word_spans(text)}
     shared = ((word, stems & stems_of_word(word, language)) for word in written)
     return {word: common for word, common in shared if common}
 
 
 def counted_words(texts: Texts, language: str, progress: bool = False) -> list[list[str]]:
-    """Return the counted words of each text, in order and not stemmed: all but stop words and single letters."""
+    """Return the counted words of each text, not stemmed: all but stop words and single letters, then the names."""
     spoken = language_of(language)
     texts = as_texts(texts)
     return [
-        [word for word in words(text, icu=spoken.icu, code=spoken.code) if word not in spoken.stop]
+        [word for word in words(text, icu=spoken.icu, code=spoken.code) if word not in spoken.stop] + names(text)
         for text in (track(texts, "words") if progress else texts)
     ]
+
+
+def names(text: str) -> list[str]:
+    """Return the names of a text that signs tell from others, in lower case, in order.
+
+    `words` loses them: it leaves out signs and single letters. Without their hyphens and dots, e-mail is email and
+    U.S. is US; numbers keep their dots.
+
+    >>> names("C++11 or F#? AT&T and the U.S. by e-mail: IL-2, v1.2.3 of 3.14, node.js")
+    ['c++', 'f#', 'at&t', 'us', 'email', 'il2', 'v1.2.3', '3.14']
+    """
+    text = text.lower()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    return [OPTIONAL_SIGNS.sub("", name) for name in LOWER_NAME.findall(text)]
 
 
 def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str, str]:
@@ -142,13 +165,16 @@ def words(
     text = text if cased else text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
+    # One pattern is enough for texts of most languages.
     if text.isascii() or not re.search(COMPLEX, text):
         return (LETTERS if letters else WORD).findall(text)
-    patterns = _patterns()
+    # In other scripts, forms of a letter get one spelling, and signs that are not seen leave.
+    patterns, text = _patterns(), APOSTROPHES.sub("'", text)
     text = FORMS.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), patterns.ignored.sub("", text))
     text = unicodedata.normalize("NFC", text)
     if not patterns.unspaced.search(text):
         return (patterns.run if letters else patterns.word).findall(text)
+    # Parts in scripts without spaces are cut into words of a dictionary, pairs or characters.
     result = list[str]()
     for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
         if not pairs and patterns.unspaced.match(part):
@@ -162,24 +188,33 @@ def words(
 
 
 def word_spans(text: str, among: Collection[str] | None = None) -> list[tuple[int, int]]:
-    """Return the start and end of each word that `words` finds in a text, in order; pairs of characters overlap.
+    """Return the start and end of each word and name of a text, in order; names and pairs of characters overlap others.
 
     With `among`, only words that are spelled so.
 
-    >>> text = "Chinas 中国南"
-    >>> [text[start:end] for start, end in word_spans(text)]
+    >>> for text in "Chinas 中国南", "in C++ by e-mail":
+    ...     print([text[start:end] for start, end in word_spans(text)])
     ['Chinas', '中国', '国南']
+    ['in', 'C++', 'by', 'e-mail', 'mail']
     """
+    spans = [match.span() for match in TYPED_NAME.finditer(text)]
     if text.isascii() or not re.search(COMPLEX, text):
-        spelled = WORD if among is None else re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, among))})(?!\w)")
-        return [match.span() for match in spelled.finditer(text)]
+        spans += [match.span() for match in WORD.finditer(text)]
+    else:
+        spans += _complex_spans(text)
+    return sorted((start, end) for start, end in spans if among is None or text[start:end] in among)
+
+
+def _complex_spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each word of a text that needs `_Patterns`."""
     patterns, spans = _patterns(), list[tuple[int, int]]()
-    for run in patterns.run.finditer(text):
+    for run in patterns.run.finditer(APOSTROPHES.sub("'", text)):
         for part in patterns.part.finditer(run[0]):
-            at, letters = run.start() + part.start(), [match.span() for match in patterns.unspaced.finditer(part[0])]
+            at = run.start() + part.start()
+            letters = [match.span() for match in patterns.unspaced.finditer(part[0])]
             pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
             spans += [(at + first, at + last) for first, last in pairs]
-    return spans if among is None else [(start, end) for start, end in spans if text[start:end] in among]
+    return spans
 
 
 def _with_parts(identifier: re.Match[str]) -> str:
