@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from threading import Thread
 from typing import Any
 from urllib.error import HTTPError
@@ -31,13 +32,15 @@ class Faults:
         self.met: list[str] = []
         self.begun: list[float] = []  # times of the requests
         self.requests: list[tuple[str, str, bytes]] = []  # all, also those without faults
+        self.answer: tuple[int, dict[str, str], bytes] | None = None  # of a proxy, but not for the mapping
+        self.headers: list[dict[str, str]] = []  # of the requests
 
     def plan(self, faults: Iterable[str], *, forever: bool = False) -> None:
         self.waiting, self.forever, self.met, self.begun = deque(faults), forever, [], []
         self.requests = []
 
     def next(self, method: str, path: str) -> str:
-        if not path.partition("?")[0].endswith(("/_bulk", "/_search", "/points", "/points/query/batch")):
+        if not path.partition("?")[0].endswith(("/_bulk", "/_msearch", "/points", "/points/query/batch")):
             return ""
         if method == "POST" and path.partition("?")[0].endswith("/points"):  # reads of Qdrant
             return ""
@@ -50,8 +53,10 @@ class Faults:
 
 
 @contextmanager
-def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None = None) -> Iterator[str]:
-    """Serve the answers of an engine, with faults, and give the URL."""
+def serving_http(
+    answer: Answer, headers: dict[str, str], faults: Faults | None = None, tls: SSLContext | None = None
+) -> Iterator[str]:
+    """Serve the answers of an engine, with faults and perhaps encrypted, and give the URL."""
     planned = faults or Faults()
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,7 +66,11 @@ def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None 
         def answer(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             planned.requests.append((self.command, self.path, content))
+            planned.headers.append(dict(self.headers))
             fault = planned.next(self.command, self.path)
+            if planned.answer is not None and not self.path.partition("?")[0].endswith("_mapping"):
+                status, more, body = planned.answer
+                return self.give(status, body, more)
             if fault == "cut before":
                 return self.cut()
             if fault.startswith(BEFORE):
@@ -78,7 +87,7 @@ def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None 
             return self.give(status_, body, {}, half=fault == "cut inside")
 
         def give(self, status: int, body: Any, more: dict[str, str], half: bool = False) -> None:
-            data = b"" if self.command == "HEAD" else json.dumps(body).encode()
+            data = b"" if self.command == "HEAD" else body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             for name, value in (headers | more | {"Content-Length": str(len(data))}).items():
                 self.send_header(name, value)
@@ -105,9 +114,11 @@ def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.handle_error = lambda *given: None  # type: ignore[method-assign]  # a client that hung up
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' * (tls is not None)}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

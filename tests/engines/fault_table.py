@@ -1,4 +1,4 @@
-"""Print the table of faults for docs/engines.md: `python -m tests.engines.fault_table`.
+"""Print the table of faults for research/engines.md: `python -m tests.engines.fault_table`.
 
 With VOCABLE_OPENSEARCH, the address of a node, there is a column of it, behind a server that makes the same faults.
 """

@@ -43,6 +43,7 @@ class Engine:
         self.lost = set[int]()
         self.blocked = ""  # the reason for which nothing can be written
         self.aliases: dict[str, str] = {}  # indexes by alias
+        self.template: dict[str, Any] = {}  # what an index template adds to a mapping
         self.several: dict[str, list[str]] = {}  # indexes by an alias of more than one
         self.mappings: dict[str, dict[str, Any]] = {}
         self.written: dict[str, dict[str, Any]] = {}
@@ -51,9 +52,12 @@ class Engine:
     def answer(self, method: str, path: str, content: bytes, fault: str = "") -> tuple[int, Any]:
         """The status and the body."""
         path, _, asked = path.partition("?")
-        assert asked.partition("=")[0] in ("", "local", "cluster_manager_timeout", "master_timeout", "timeout")
+        assert asked.partition("=")[0] in (
+            *("", "local", "cluster_manager_timeout", "master_timeout", "timeout", "filter_path"),
+        )
+        parts = asked.removeprefix("filter_path=").split(",") if asked.startswith("filter_path=") else None
         name, _, action = unquote(path).strip("/").partition("/")
-        body = None if not content or action == "_bulk" else json.loads(content)
+        body = None if not content or action in ("_bulk", "_msearch") else json.loads(content)
         if name == "_aliases":
             return self.change_aliases(body["actions"])
         if name in self.aliases and (method, action) == ("DELETE", ""):
@@ -73,8 +77,12 @@ class Engine:
                 field["type"] in ("keyword", "text", "object", FEATURE[self.kind], DENSE[self.kind])
                 for field in body["mappings"]["properties"].values()
             )
-            self.mappings[name], self.written[name], self.seen[name] = body["mappings"], {}, {}
+            self.mappings[name], self.written[name], self.seen[name] = body["mappings"] | self.template, {}, {}
             return 200, {"acknowledged": True}
+        if name.endswith("*"):
+            assert (method, action) == ("GET", "_mapping")
+            begun = [index for index in self.mappings if index.startswith(name[:-1])]
+            return 200, {index: {"mappings": self.mappings[index]} for index in begun}
         if name not in self.mappings:
             return 404, {
                 "error": {"type": "index_not_found_exception", "reason": f"no such index [{name}]"},
@@ -88,13 +96,15 @@ class Engine:
             ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or self.shards(),
             ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
             ("POST", "_search"): lambda: self.search(name, body) | {"timed_out": False} | self.shards(),
+            ("POST", "_msearch"): lambda: {"took": 1, "responses": self.searches(name, content)},
             ("GET", "_count"): lambda: {"count": len(self.there(name))} | self.shards(),
             ("POST", "_count"): lambda: {"count": self.matching(name, body["query"])} | self.shards(),
             ("GET", "_stats/store"): lambda: (
                 {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}} | self.shards()
             ),
         }
-        return 200, answers[method, action]()
+        answer = answers[method, action]()
+        return 200, answer if parts is None else filtered(answer, [part.split(".") for part in parts])
 
     def shards(self) -> dict[str, Any]:
         """What an answer says of its shards."""
@@ -189,6 +199,12 @@ class Engine:
             {} if source is None else {"_source": chosen(source, asked["_source"])}
         )
 
+    def searches(self, name: str, content: bytes) -> list[dict[str, Any]]:
+        lines = content.splitlines()
+        assert {*lines[::2]} == {b"{}"}
+        bodies = map(json.loads, lines[1::2])
+        return [self.search(name, body) | {"timed_out": False, "status": 200} | self.shards() for body in bodies]
+
     def search(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         assert body["size"] <= 10_000
         if body["size"] == 0:
@@ -205,10 +221,13 @@ class Engine:
             found = [(source, score) for source, score in found if source["id"] > after]
         found = [(source, score) for source, score in found if score is not None]
         found.sort(key=lambda one: (-one[1], one[0]["id"]))
-        hits = [
-            {"_source": chosen(source, body["_source"]), "_score": float(score), "sort": [source["id"]]}
-            for source, score in found[: body["size"]]
-        ]
+        hits = []
+        for source, score in found[: body["size"]]:
+            order = [float(score), source["id"]] if "query" in body else [source["id"]]
+            hit = {"_index": name, "_score": float(score), "sort": order}
+            if body["_source"]:
+                hit["_source"] = chosen(source, body["_source"])
+            hits.append(hit)
         return {"hits": {"hits": hits}}
 
     def counts(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -239,7 +258,7 @@ class Engine:
             should = [score for part in said.get("should", []) if (score := self.score(part, source)) is not None]
             allowed = all(self.score(part, source) is not None for part in said.get("filter", []))
             allowed = allowed and all(self.score(part, source) is None for part in said.get("must_not", []))
-            if not allowed or None in must or ("should" in said and not should):
+            if not allowed or None in must or len(should) < said.get("minimum_should_match", 0):
                 return None
             return np.sum([np.float32(0), *must, *should], dtype=np.float32)
         if kind == "sparse_vector":
@@ -292,6 +311,21 @@ def feature(weights: dict[str, float], token: str, weight: float) -> np.float32 
         return None
     stored = np.float32(weights[token]).view(np.int32) >> 15 << 15
     return np.float32(weight) * stored.view(np.float32)
+
+
+def filtered(answer: Any, paths: list[list[str]]) -> Any:
+    """The parts of an answer that `filter_path` names; as the server does, nothing of what is left empty."""
+    if any(not path for path in paths) or not isinstance(answer, dict | list):
+        return answer
+    if isinstance(answer, list):
+        return [part for one in answer if (part := filtered(one, paths)) not in ({}, [])]
+    kept = {}
+    for name, value in answer.items():
+        if inner := [path[1:] for path in paths if path[0] in (name, "*")]:
+            part = filtered(value, inner)
+            if part not in ({}, []):
+                kept[name] = part
+    return kept
 
 
 def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:

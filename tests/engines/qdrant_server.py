@@ -27,20 +27,20 @@ class QdrantEngine:
         name, action = unquote(target[1]) if len(target) > 1 else "", "/".join(target[2:])
         try:
             with self._lock:
-                found = self._carry_out(method, name, action, content)
+                found = self._carry_out(method, target[0], name, action, content)
         except ValueError as error:
             missing = "not found" in str(error)
             status = 404 if missing else 409 if "already exists" in str(error) else 400
             return status, {"status": {"error": str(error)}, "time": 0}
         return 200, {"result": plain(found), "status": "ok", "time": 0}
 
-    def _carry_out(self, method: str, name: str, action: str, content: bytes) -> Any:
+    def _carry_out(self, method: str, kind: str, name: str, action: str, content: bytes) -> Any:
         local, body = self.local, json.loads(content) if content else {}
         if name == "aliases":
             changes = models.ChangeAliasesOperation.model_validate(body)
             return local.update_collection_aliases(changes.actions)
         if not name:
-            return local.get_aliases()
+            return local.get_collections() if kind == "collections" else local.get_aliases()
         answers: dict[tuple[str, str], Callable[[], Any]] = {
             ("GET", "exists"): lambda: {"exists": local.collection_exists(name)},
             ("PUT", ""): lambda: local.create_collection(name, **given(models.CreateCollection, body)),

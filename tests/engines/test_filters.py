@@ -18,8 +18,10 @@ from vocable.engines.filters import (
     Some,
     check_fields,
     field_names,
+    listed_names,
     matches,
     parse_filter,
+    spelled_name,
 )
 from vocable.errors import ArgumentError
 
@@ -89,7 +91,7 @@ def test_a_filter_lets_documents_pass(text: str, passes: bool) -> None:
         ("a<true", "True"),
         ("a='x", r"\(character 3\)"),
         ("and=1", "character 1"),
-        ("a not = 1", "character 9"),
+        ("a not = 1", "character 7"),
         ("not " * (MAX_PARTS + 1) + "a=1", f"{MAX_PARTS} "),
         (" or ".join(["a=1"] * (MAX_PARTS + 1)), f"{MAX_PARTS} "),
         (f"a in ({', '.join(map(str, range(MAX_PARTS + 1)))})", f"{MAX_PARTS} "),
@@ -125,6 +127,19 @@ def test_brackets_beyond_the_stack_are_one_line() -> None:
             after(500)
     finally:
         sys.setrecursionlimit(limit)
+
+
+def test_a_long_filter_is_read_in_linear_time() -> None:
+    copied: list[int] = []
+
+    class Text(str):
+        def rstrip(self, *_: Any) -> str:  # type: ignore[override]
+            copied.append(len(self))
+            return str.rstrip(self)
+
+    with pytest.raises(ArgumentError):
+        parse_filter(Text("a " * 200_000))
+    assert copied == [400_000]  # once, not for each token
 
 
 @pytest.mark.parametrize(("one", "other"), [("a=1", "a=true"), ("a=0", "a=false"), ("a in (1, 2)", "a in (true, 2)")])
@@ -166,10 +181,76 @@ def test_a_field_of_any_value_is_known() -> None:
         check_fields(parse_filter("a=1"), set())
 
 
+@pytest.mark.parametrize("value", [2**53, -(2**53), 1e300, "text", True])
+def test_a_value_without_an_exact_order_is_refused(value: float | str) -> None:
+    with pytest.raises(ArgumentError):
+        Comparison("year", ">=", value)
+    assert Comparison("year", "=", value).value == value
+
+
+DOTTED: dict[str, Any] = {
+    "meta.lang": "de",
+    "meta": {"lang": "en", "by": "x"},
+    "a.b": {"c": 1},
+    "a": {"b": {"c": 2, "d": 3}, "b.d": 4},
+}
+DOTTED |= {"two words": "yes", "and": 7, "it's": [True], "x\\y": 1, "none.x": None, "none": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("meta.lang=de", True),  # the literal name
+        ("meta.lang=en", False),
+        ("meta.by=x", True),  # the nested one
+        ("a.b.c=1", True),  # the longest beginning
+        ("a.b.d=4", True),
+        ("none.x=1", False),
+        ("'meta.lang'=de", True),
+        ("'two words'=yes", True),
+        ('"two words" in (no, yes)', True),
+        ("not 'two words' not in (no, yes) and 'and'>6", True),
+        (r"'it\'s'=true", True),
+        (r"'x\\y'=1", True),
+        ("'two words'^=yes/", False),
+    ],
+)
+def test_a_name_is_the_literal_field_then_the_nested_one_and_may_be_quoted(text: str, passes: bool) -> None:
+    assert matches(parse_filter(text), DOTTED) is passes
+
+
+@pytest.mark.parametrize("text", ["and=7", "in=1", "'two words' yes", "'two words'", "not=1", "= 'x'"])
+def test_a_keyword_without_quotes_is_no_name(text: str) -> None:
+    with pytest.raises(ArgumentError):
+        parse_filter(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("at=2021-05-06", True),
+        ("at=2021-05-06T00:00:00Z", True),
+        ("at='2021-05-06 02:00+02:00'", True),
+        ("at in (x, 2021-05-05T23:00-01:00)", True),
+        ("at!=2021-05-06T00:00", False),
+        ("at=2021-05-07", False),
+        ("lang=2021-05-06", False),
+        ("year=2021-05-06", False),
+    ],
+)
+def test_dates_are_equal_by_time(text: str, passes: bool) -> None:
+    assert matches(parse_filter(text), FIELDS) is passes
+
+
+def test_names_of_facets_may_be_quoted() -> None:
+    assert listed_names(" lang ,'a, b',\"c\", d e/ ") == ["lang", "a, b", "c", "d e/"]
+    assert listed_names("lang,") == ["lang", ""]
+
+
 def written(filter: Filter) -> str:
     if isinstance(filter, Comparison):
         value = f"'{filter.value}'" if isinstance(filter.value, str) else str(filter.value).lower()
-        return f"{filter.field}{filter.operator}{value}"
+        return f"{spelled_name(filter.field)}{filter.operator}{value}"
     if isinstance(filter, Not):
         return f"not ({written(filter.part)})"
     word = " and " if isinstance(filter, Every) else " or "
@@ -187,8 +268,9 @@ def holds(filter: Filter, fields: dict[str, Any]) -> bool:
     return (all if isinstance(filter, Every) else any)(holds(part, fields) for part in filter.parts)
 
 
-comparisons = st.builds(Comparison, st.sampled_from("ab"), st.just("="), st.sampled_from([1, 2, "x"]))
-comparisons |= st.builds(Comparison, st.sampled_from("ab"), st.just("^="), st.sampled_from(["x/", "x/y/", "*/"]))
+FIELD_NAMES = st.sampled_from(["a", "b.c", "two words", "Not", "'", '"', "\\", "a\n=1", "^=", ""])
+comparisons = st.builds(Comparison, FIELD_NAMES, st.just("="), st.sampled_from([1, 2, 2**53 + 1, "x", "2021-05-06"]))
+comparisons |= st.builds(Comparison, FIELD_NAMES, st.just("^="), st.sampled_from(["x/", "x/y/", "*/"]))
 filters = st.recursive(
     comparisons,
     lambda parts: st.one_of(
@@ -200,7 +282,7 @@ filters = st.recursive(
 )
 
 
-@given(filters, st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, "x", "x/y", "x/y/z", "*/"])))
+@given(filters, st.dictionaries(FIELD_NAMES, st.sampled_from([1, 2, 2**53, "x", "x/y", "x/y/z", "*/", "2021-05-06"])))
 def test_a_filter_written_out_is_read_again(filter: Filter, fields: dict[str, Any]) -> None:
     assert parse_filter(written(filter)) == filter
     assert matches(filter, fields) is holds(filter, fields)

@@ -29,16 +29,6 @@ COMMIT = "commit.json"
 IDS = [f"d{number:02}" for number in range(62)]
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def live() -> LiveDocuments:
-    return LiveDocuments()
-
-
 @pytest.fixture
 def folder(tmp_path: Path, live: LiveDocuments) -> Path:
     """A folder of three segments, two of which have deletions."""

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests.collection.test_making import SERVERS, served
+from tests.engines.recount import recount
 from vocable.collection import models
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
-from vocable.collection.recount import check
 from vocable.collection.verbs import add, delete
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
@@ -132,7 +132,7 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
     documents = {name: one for name, one in documents.items() if name not in gone}
     assert_scores(place, documents, mean, precision(place))
     now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
-    counted: Any = check(place)
+    counted = recount(place)
     words = {word for some in stemmed([one.full for one in documents.values()], "english") for word in some}
     assert (counted.documents, counted.words, counted.wrong) == (len(documents), len(words), 0)
     assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, now / len(documents)))
@@ -148,13 +148,25 @@ def test_a_recount_finds_what_another_program_has_deleted() -> None:
         make(place("deleted"), texts(20))
         with psycopg().connect(place("deleted").partition("&table")[0], autocommit=True) as connection:
             connection.execute("DELETE FROM deleted WHERE id IN ('d3', 'd4')")
-        counted: Any = check(place("deleted"))
+        counted = recount(place("deleted"))
         assert counted.documents == 18
         assert counted.wrong > 1
 
 
 def psycopg() -> Any:
     return pytest.importorskip("psycopg")
+
+
+def test_documents_that_can_be_read_twice_are_written_once(
+    named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents, place = texts(40, seed=2), named("once")
+    lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(engine_of(place)[0], "replace_vectors", pytest.fail)
+    index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu").close()
+    words = stemmed([one.full for one in documents], "english")
+    assert_scores(place, {one.id: one for one in documents}, sum(map(len, words)) / 40, precision(place))
 
 
 @pytest.mark.slow
@@ -165,6 +177,7 @@ def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
     lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines) + "\n")
     engine: Any = engine_of(place)[0]
+    monkeypatch.setattr("vocable.collection.index._is_stream", lambda source: True)  # which is read once
     for method, number in (("upsert", 1), ("upsert", 3), ("replace_vectors", 2), ("replace_vectors", 5)):
         calls, whole = iter(range(1, 100)), getattr(engine, method)
 
@@ -254,7 +267,7 @@ def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> N
     with ThreadPoolExecutor(len(lots)) as pool:
         list(pool.map(write, lots))
     stored = [*texts(20, seed=9), *chain.from_iterable(lots)]
-    counted: Any = check(place)
+    counted = recount(place)
     length = sum(map(len, stemmed([one.full for one in stored], "english"))) / len(stored)
     assert (counted.documents, counted.wrong) == (len(stored), 0)
     assert counted.mean_length == pytest.approx(length)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +16,20 @@ import pytest
 from scipy.sparse import csr_array
 
 import vocable as vo
+from tests.engines.cluster import forwarding
 from tests.engines.lucene_server import Engine
 from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index
 from tests.engines.test_server import corpus as corpus
 from vocable.data import Document
 from vocable.engines import server
 from vocable.engines.base import key_of
+from vocable.engines.lucene_answers import FOREIGN
 from vocable.engines.protocols import engine_of, engines
-from vocable.errors import ArgumentError, NoSpaceError, UnavailableError, VectorsError
+from vocable.errors import ArgumentError, GoneError, NoSpaceError, UnavailableError, VectorsError
 from vocable.service.schemas import ViewRequest
 from vocable.service.view import view
 
+ONE = csr_array(VECTORS[:1])
 QUERY = csr_array(np.ones((1, V), np.float32))
 
 
@@ -256,9 +262,75 @@ def test_frequencies_are_the_servers_and_are_kept_for_some_seconds(
     for asked, requests in ((columns, 1), (columns[:3], 1), (np.array([1, 2, 3]), 2)):
         counts, documents = store.count_terms(asked)
         assert (counts.tolist(), documents) == (wanted[asked].tolist(), N)
-        assert sum("_search" in path for _, path, _ in failing.faults.requests) == requests
+        assert sum("_msearch" in path for _, path, _ in failing.faults.requests) == requests
     store.delete(IDS[:10])
-    clock[0] += 10
+    clock[0] += 100
     counts, documents = store.count_terms(columns)
     assert (counts.tolist(), documents) == ((VECTORS[10:] > 0).sum(axis=0)[columns].tolist(), N - 10)
+    store.close()
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "said"),
+    [
+        (200, "application/json", b"{}", FOREIGN),
+        (200, "application/json", b'{"took": 1, "hi', FOREIGN),
+        (200, "text/html", b"<html>login</html>", FOREIGN),
+        (302, "text/html", b"", f"{FOREIGN} (it redirects, 302)"),
+        (413, "text/html", b"<html>too large</html>", "a lower bulk makes it smaller"),
+        (404, "application/json", b'{"error": {"type": "index_not_found_exception"}, "status": 404}', "it was deleted"),
+    ],
+)
+def test_what_a_proxy_answers_is_said_in_our_words(
+    engine: str, status: int, kind: str, body: bytes, said: str, corpus: Path
+) -> None:
+    with cluster(engine) as failing:
+        index(corpus, place := failing.place()).close()
+        store = opened(place)
+        failing.faults.answer = status, {"Content-Type": kind, "Location": "http://login/"}, body
+        for call in (lambda: store.search(QUERY, 3), lambda: store.upsert([Document("d1", "x")], {"sparse": ONE})):
+            with pytest.raises(VectorsError) as found:
+                call()
+            assert str(found.value).endswith(said)
+            assert "html" not in str(found.value)
+        failing.faults.answer = None
+        store.close()
+
+
+@pytest.mark.parametrize(
+    "template", [{"_source": {"excludes": ["stored"]}}, {"_routing": {"required": True}}, {"dynamic": "strict"}]
+)
+def test_a_template_that_changes_an_index_is_named_and_nothing_is_left(
+    failing: Cluster, corpus: Path, template: dict[str, Any]
+) -> None:
+    place, engine = failing.place(), lucene_of(failing)
+    engine.template = template
+    with pytest.raises(VectorsError) as found:
+        index(corpus, place)
+    assert f"an index template changes {next(iter(template))}: " in str(found.value)
+    engine.template = {}
+    index(corpus, place).close()
+    assert_whole(place)
+
+
+@pytest.mark.skipif("VOCABLE_OPENSEARCH" not in os.environ, reason="no server")
+def test_a_template_of_a_real_server_is_named(corpus: Path) -> None:
+    url, name = os.environ["VOCABLE_OPENSEARCH"], f"tpl{secrets.token_hex(4)}"
+    ask = forwarding(url)
+    template = {"index_patterns": [f"{name}*"], "template": {"mappings": {"_source": {"excludes": ["stored"]}}}}
+    place = f"opensearch+{url}/{name}"
+    assert ask("PUT", f"/_index_template/{name}", json.dumps(template).encode(), "")[0] == 200
+    try:
+        with pytest.raises(VectorsError) as found:
+            index(corpus, place)
+        assert "an index template changes _source: " in str(found.value)
+    finally:
+        ask("DELETE", f"/_index_template/{name}", b"", "")
+    index(corpus, place).close()
+    assert_whole(place)
+    store = opened(place)
+    ask("DELETE", f"/{name}", b"", "")
+    with pytest.raises(GoneError):
+        store.search(QUERY, 3)
     store.close()

@@ -32,16 +32,6 @@ IDS = [f"d{number:02}" for number in range(30)]
 ALL = csr_array(np.ones((1, 30), np.float32))
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def live() -> LiveDocuments:
-    return LiveDocuments()
-
-
 def make_folder(folder: Path, live: LiveDocuments, seed: int = 0, **more: object) -> Path:
     """Make an index of some documents."""
     store = FolderStore.create(str(folder), SPACES, {"model": "m", **SETTINGS, **more})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from scipy.sparse import csr_array, random_array
 
 from tests.indexes.test_exact_index import brute_force
 from vocable.data import Document
+from vocable.engines import seismic
 from vocable.engines.filters import parse_filter
 from vocable.engines.seismic import CLUSTERS_FILE, EFFORTS, SeismicIndex, SeismicStore
 from vocable.errors import ArgumentError, VectorsError
@@ -179,3 +182,30 @@ def test_the_option_of_the_engine_is_checked() -> None:
     for wrong in ("recall=0", "recall=1.5", "recall=most"):
         with pytest.raises(ArgumentError):
             SeismicStore.parse_options(wrong)
+
+
+def test_a_long_building_is_another_process_and_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents, queries = topics(400, 3), topics(8, 4, 6)
+    here = SeismicIndex(documents)
+    monkeypatch.setattr(seismic, "FEW_POSTINGS", 0)
+    with caplog.at_level("INFO", "vocable"):
+        there = SeismicIndex(documents)
+    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("seismic")]
+    assert line.startswith("clusters of 400 documents: about 1 minute and 0.0 GB")
+    assert there.efforts == here.efforts
+    np.testing.assert_array_equal(there.search(queries, 5).rows, here.search(queries, 5).rows)
+
+
+def test_an_interrupt_ends_a_building_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(active_children())
+    monkeypatch.setattr(seismic, "FEW_POSTINGS", 0)
+
+    def interrupted(*given: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(seismic, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SeismicIndex(topics(400, 3))
+    assert set(active_children()) == before

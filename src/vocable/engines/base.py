@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,23 +21,36 @@ from vocable.encoding.idf import idf
 from vocable.encoding.vectors import as_vectors
 from vocable.engines.filters import Filter
 from vocable.engines.protocols import About, Lexicon, NoOptions, Space
-from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.indexes.ranking import Ranking, ranking_of
+from vocable.errors import ArgumentError, DataError
+from vocable.indexes.ranking import Ranking
 from vocable.options import Matching, check_fields
 
 T = TypeVar("T")
 UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
-STORE_FORMAT = 2  # of stored documents and their keys for filters on servers
+STORE_FORMAT = 3  # of stored documents and their keys for filters on servers
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
 Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
 Hits: TypeAlias = list[tuple[str, float]]  # (document id, score), best first
 
 
+class SpaceSearch(NamedTuple):
+    """A search for the k best documents that pass the filter for each of `queries` [q, columns] in one space."""
+
+    queries: Vectors
+    k: int
+    space: Space
+    filter: Filter | None = None
+    matching: Matching = Matching()
+
+
 class Store(ABC):
     """Documents with their vectors at an address; the address is the part of a place after the engine's name.
 
     The store keeps a document without terms, but no search finds it. Documents with equal scores are ordered by id.
+
+    A making calls `create`, `upsert` for each part and `finish`. A change calls `upsert` and `delete` within
+    `changing`, then `settle`. A search calls `search_all`.
     """
 
     about: ClassVar[About]
@@ -124,12 +137,19 @@ class Store(ABC):
                 has more terms than the engine takes.
             VectorsError: the number of columns of the queries is wrong.
         """
+        self._check_search(k, matching)
+        return self._search(queries, k, space, filter, matching)
+
+    def search_all(self, searches: Sequence[SpaceSearch]) -> list[Ranking]:
+        """Return the rankings of several searches, which a server gets in one request. Raises errors as `search`."""
+        return [self.search(one.queries, one.k, space=one.space, filter=one.filter, **one.matching) for one in searches]
+
+    def _check_search(self, k: int, matching: Matching) -> None:
         if name := next((name for name, value in matching.items() if value and name not in self.about.matching), None):
             raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
         if not 1 <= k <= self.max_hits:
             most = f" and at most {self.max_hits:,} in {self.about.engine}" if self.max_hits < UNBOUNDED else ""
             raise ArgumentError(f"k must be at least 1{most}, not {k}")
-        return self._search(queries, k, space, filter, matching)
 
     @abstractmethod
     def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
@@ -201,7 +221,7 @@ class Store(ABC):
         self.optimize()
 
     def settle(self) -> None:  # noqa: B027
-        """Make a change durable, which a killed writer may have left otherwise, and weigh its words."""
+        """Complete a change that a killed writer may have left half done, and weigh its words."""
 
     def without_vectors(self) -> Iterator[Document]:
         """Iterate over the documents that have no vectors yet."""
@@ -227,6 +247,9 @@ class Store(ABC):
         self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None
     ) -> tuple[np.ndarray, int]:
         """Count the documents that have each of t terms, int64 [t], and all documents: those that pass a filter."""
+
+    def count_ahead(self, texts: Sequence[str], terms: np.ndarray, filter: Filter | None = None) -> None:  # noqa: B027
+        """Count what weighs the words of texts and sparse terms, in one request to a server that keeps its counts."""
 
     def idf(self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None) -> np.ndarray:
         """Return the IDF of t terms in the documents that pass a filter, float32 [t]; 1 without documents."""
@@ -272,11 +295,11 @@ class Store(ABC):
             raise ArgumentError(
                 f"vectors of {', '.join(vectors) or 'no space'}; the store has {', '.join(self.spaces)}"
             )
-        self._check_documents(documents)
+        self.check_documents(documents)
         last = list({document.id: row for row, document in enumerate(documents)}.values())
         kept: dict[Space, Vectors] = {}
         for space, columns in self.spaces.items():
-            matrix = _fitting(vectors[space], columns, space)
+            matrix = fitting(vectors[space], columns, space)
             expected = (len(documents), columns or UNBOUNDED)
             if (space == "dense") != isinstance(matrix, np.ndarray) or matrix.shape != expected:
                 shape = f"{len(documents)} documents and {columns or 'any'} columns"
@@ -289,7 +312,7 @@ class Store(ABC):
             kept[space] = matrix if len(last) == len(documents) else matrix[last]
         return [documents[row] for row in last], kept
 
-    def _check_documents(self, documents: Sequence[Document]) -> None:
+    def check_documents(self, documents: Iterable[Document]) -> None:
         """Raise `DataError` for a document that the engine cannot store."""
         for document in documents:
             try:
@@ -308,98 +331,6 @@ class Store(ABC):
             raise ArgumentError(f"document {documents[row].id!r}: {limit}")
 
 
-class RowStore(Store):
-    """A store that writes, reads and searches documents page by page; an engine adds the primitives."""
-
-    page: int = 1_000  # documents or queries in one request
-    ties_by_id: ClassVar[bool] = True  # the engine itself orders documents with equal scores by id
-
-    @abstractmethod
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
-        """Add or replace a page of documents, each with a row for every space."""
-
-    @abstractmethod
-    def _delete(self, ids: Sequence[str]) -> int:
-        """Delete documents with distinct ids, and return how many of them existed."""
-
-    @abstractmethod
-    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        """Return the existing documents by id."""
-
-    @abstractmethod
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        """Return the vectors of the existing documents by id."""
-
-    @abstractmethod
-    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        """Iterate over the k best documents of each query."""
-
-    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
-        documents, vectors = self._checked(documents, vectors)
-        rows = list(zip(*(rows_of(vectors[space]) for space in self.spaces), strict=True))
-        self._write_pages(list(zip(pages(documents, self.page), pages(rows, self.page), strict=True)))
-
-    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
-        """Write pages of documents with their rows."""
-        for documents, rows in parts:
-            self._write(documents, rows)
-
-    def delete(self, ids: Sequence[str]) -> int:
-        return sum(self._delete(page) for page in pages(list(dict.fromkeys(ids)), self.page))
-
-    def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        documents = self._by_id(ids, self._documents)
-        return [documents.get(identifier) for identifier in ids]
-
-    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
-        columns = self._columns(space)
-        rows = self._by_id(ids, lambda page: self._rows(page, space))
-        if (missing := next((identifier for identifier in ids if identifier not in rows), None)) is not None:
-            raise ArgumentError(f"{self.place}: there is no document {missing!r}")
-        return matrix_of([rows[identifier] for identifier in ids], space, columns)
-
-    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
-        rows = list(rows_of(self._checked_queries(queries, space)))
-        hits = [hits for page in pages(rows, self.page) for hits in self._best(page, k, space, filter)]
-        return ranking_of(hits, k)
-
-    def _best(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        """Iterate over the k best documents of each query, and the documents that tie with the k-th."""
-        most = self.max_hits
-        depth = k if self.ties_by_id else min(k + 1, most)
-        for row, hits in zip(rows, self._query(rows, depth, space, filter), strict=True):
-            depth_of_query = depth
-            while k < depth_of_query == len(hits) and hits[-1][1] == hits[k - 1][1] and depth_of_query < most:
-                depth_of_query = min(4 * depth_of_query, most)
-                [hits] = self._query([row], depth_of_query, space, filter)
-            yield hits
-
-    def _by_id(self, ids: Sequence[str], read: Callable[[Sequence[str]], dict[str, T]]) -> dict[str, T]:
-        values: dict[str, T] = {}
-        for page in pages(list(dict.fromkeys(ids)), self.page):
-            values |= read(page)
-        return values
-
-    def _columns(self, space: Space) -> int:
-        if space not in self.spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self.spaces)}, not {space!r}")
-        return self.spaces[space]
-
-    def _checked_queries(self, queries: Vectors, space: Space) -> Vectors:
-        columns, about = self._columns(space), self.about
-        queries = _fitting(queries, columns, "queries")
-        if queries.ndim != 2 or queries.shape[1] != (columns or UNBOUNDED):
-            raise VectorsError(f"the queries have {queries.shape[-1]} columns, the documents {columns}")
-        if not isinstance(queries, np.ndarray) and about.max_terms is not None:
-            lengths = np.diff(queries.indptr)
-            if lengths.max(initial=0) > about.max_terms:
-                limit = (
-                    f"{lengths.max():,} terms, {about.engine} takes {about.max_terms:,}: search with lower max_terms"
-                )
-                raise ArgumentError(f"query {int(lengths.argmax()) + 1}: {limit}")
-        return queries
-
-
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
@@ -412,7 +343,7 @@ def key_of(identifier: str) -> str:
     return blake2b(identifier.encode(), digest_size=16).hexdigest()
 
 
-def _fitting(matrix: Vectors, columns: int, name: str) -> Vectors:
+def fitting(matrix: Vectors, columns: int, name: str) -> Vectors:
     """Return the matrix as float32; in a space with any number of columns, widen it to `UNBOUNDED` columns."""
     if isinstance(matrix, np.ndarray):
         return np.asarray(matrix, dtype=np.float32)

@@ -1,17 +1,19 @@
 """Elasticsearch: `sparse_vector` fields, queried without pruning, and `dense_vector` fields, scored by a script.
 
 The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with commas between several HOST:PORT of one cluster. Without
-user and password, the API key in ELASTIC_API_KEY is used.
+user and password, the API key in ELASTIC_API_KEY is used (`vocable.engines.logins` has the other variables).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.engines.addresses import Server
-from vocable.engines.lucene import LuceneStore, about
+from vocable.engines.health import request_id
+from vocable.engines.logins import Login
+from vocable.engines.lucene import LuceneStore
+from vocable.engines.lucene_options import about
 from vocable.engines.lucene_vectors import CANDIDATES, DENSE_ZERO
 from vocable.engines.protocols import Space
 from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, seconds_left, seconds_of
@@ -33,9 +35,10 @@ class Elasticsearch(LuceneStore):
 
     def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
         self._driver = driver = require_extra("elasticsearch", "elasticsearch")
-        login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
-        if servers[0].password is not None:
-            login = {"basic_auth": (servers[0].user, servers[0].password)}
+        said = Login.of("ELASTIC", servers)
+        login: dict[str, Any] = {**said.tls, "api_key": said.api_key, "bearer_auth": said.token}
+        if said.user is not None:
+            login["basic_auth"] = said.user, said.password
         self._nodes = len(servers)
         # By default the driver repeats a request three times without a pause: try each other node once instead.
         others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
@@ -58,6 +61,8 @@ class Elasticsearch(LuceneStore):
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
+        if waiting := request_id.get():
+            headers["x-opaque-id"] = waiting
         # If a node created the index and its answer was lost, the next node would refuse: `_ask` handles this.
         once = {"max_retries": 0} if method == "PUT" and self.reached else {}
         client = self._client.options(request_timeout=seconds_left(self._nodes), **once)
@@ -67,6 +72,9 @@ class Elasticsearch(LuceneStore):
             if missing is None:
                 raise
             return missing
+
+    def _turn(self) -> None:
+        """The driver asks the nodes in turn."""
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # By default the server ignores frequent query terms with small weights.

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from vocable.engines.filters import Comparison, Every, Filter, Not, beginnings, shown, time_of
-from vocable.errors import ArgumentError
+from vocable.engines.filters import Comparison, Every, Filter, Not, beginnings, named_values, time_of
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_FLOAT = float(np.finfo(np.float64).max)
-EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
 class FilterKeys(NamedTuple):
@@ -43,35 +41,34 @@ def filter_keys(fields: Mapping[str, object]) -> FilterKeys:
     """
     equal: dict[str, None] = {}
     order: dict[str, float] = {}
-    for path, value in _scalars(fields, ()):
-        equal[_digest(path, _plain(value))] = None
-        equal |= dict.fromkeys(_digest(path, "beginning", beginning) for beginning in beginnings(value))
+    for name, value in _scalars(fields):
         number = _number(value)
+        equal[_digest(name, *_equal_to(value))] = None
+        equal |= dict.fromkeys(_digest(name, "beginning", beginning) for beginning in beginnings(value))
         if number is not None:
             kind = "time" if isinstance(value, str) else "number"
             for bound, better in (("low", min), ("high", max)):
-                key = _digest(path, kind, bound)
+                key = _digest(name, kind, bound)
                 order[key] = better(order.get(key, number), number)
     return FilterKeys(list(equal), order)
 
 
 def comparison_key(comparison: Comparison) -> str:
     """Return the digest that a comparison looks up: in `equal` if it is `keyed`, otherwise in `order`."""
-    path, value = tuple(comparison.field.split(".")), comparison.value
+    name, value = comparison.field, comparison.value
+    if comparison.operator == "^=":
+        return _digest(name, "beginning", value)
     if comparison.keyed:
-        return _digest(path, *["beginning"] * (comparison.operator == "^="), _plain(value))
+        return _digest(name, *_equal_to(value))
     return _digest(
-        path, "time" if isinstance(value, str) else "number", "low" if "<" in comparison.operator else "high"
+        name, "time" if isinstance(value, str) else "number", "low" if "<" in comparison.operator else "high"
     )
 
 
 def bound_of(comparison: Comparison) -> float:
-    """Return the number of an order comparison; raise `ArgumentError` if float64 cannot hold it exactly."""
-    number, value = _number(comparison.value), comparison.value
-    exact = number is not None and (isinstance(value, str) or abs(value) < EXACT)
-    if number is None or not exact:
-        text = shown(f"{comparison.field} {comparison.operator} {value}")
-        raise ArgumentError(f"filter: {text}: numbers are ordered below 2**53")
+    """Return the number of an order comparison, which float64 holds exactly."""
+    number = _number(comparison.value)
+    assert number is not None
     return number
 
 
@@ -98,21 +95,19 @@ def beyond_64_bits(value: object) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
-def _scalars(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Iterate over the values that a comparison can match, each with its path of names."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if "." not in name:  # no filter can name such a field
-                yield from _scalars(inner, (*path, name))
-    elif path:
+def _scalars(fields: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+    """Iterate over the values that a comparison can match, each with the name of its field."""
+    for name, value in named_values(fields).items():
         for element in value if isinstance(value, list) else [value]:
             if isinstance(element, str | int | float):
-                yield path, element
+                yield name, element
 
 
-def _plain(value: object) -> Any:
-    """Give equal values the same JSON form: 1 and 1.0 are equal, true and 1 are not."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _equal_to(value: object) -> list[object]:
+    """Return what equal values have in common: 1 and 1.0 are equal, true and 1 are not, dates are equal by time."""
+    if isinstance(value, str) and (time := _number(value)) is not None:
+        return ["time", time]
+    return [int(value) if isinstance(value, float) and value.is_integer() else value]
 
 
 def _number(value: Any) -> float | None:

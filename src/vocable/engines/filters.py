@@ -3,10 +3,10 @@
     lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
     file^=cargo/commands/
 
-A value is a number, true, false, a word, or any text in quotes. A dot names a nested field. If a field is a list, one
-element must match the comparison; a document without the field matches no comparison, so it matches every `not`.
-`^=` compares the beginning of a text, up to a slash. Numbers are ordered by value, and dates in ISO 8601 by time (in
-quotes if they have a blank); other texts have no order.
+A value is a number, true, false, a word, or any text in quotes; the name of a field is a word, or in quotes. The name
+`a.b` is the field of this name, or else the field b within a. If a field is a list, one element must match the
+comparison; a document without the field matches no comparison, so it matches every `not`. `^=` compares the beginning
+of a text, up to a slash. Numbers are compared by value, and dates in ISO 8601 by time; other texts have no order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -33,16 +33,24 @@ MAX_NAMES = 100_000  # characters in the names of all fields
 MAX_NUMBER = 400  # characters of a number
 MAX_SHOWN = 80  # characters of a filter in a message
 MAX_PREFIX = 256  # characters of a beginning
+EXACT = 2**53  # whole numbers below it are exact in float64, which engines order
+MISSING = object()  # in place of the value of a field that a document lacks
+FILTER_KEYWORDS = ("and", "or", "in", "not")
 BARE_WORD = re.compile(r"""(?:(?!\^=)[^\s'"!=<>(),])+""")  # such as the name of a field
+QUOTED_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+LISTED_NAME = re.compile(rf"\s*(?:(?P<quoted>{QUOTED_TEXT})|(?P<word>[^,]*?))\s*(?:,|$)")
 FILTER_TOKEN = re.compile(
-    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|\^=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
+    rf"""\s*(?:(?P<quoted>{QUOTED_TEXT})|(?P<sign>!=|\^=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
 )
 NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of a field with a value; 1 and true are different values."""
+    """A comparison of a field with a value; 1 and true are different values.
+
+    Raises `ArgumentError` for an order of values that have none, or of numbers that float64 cannot tell apart.
+    """
 
     field: str
     operator: Operator
@@ -51,6 +59,11 @@ class Comparison:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", type(self.value))
+        text = f"filter: {shown(f'{self.field} {self.operator} {self.value}')}"
+        if not self.keyed and not _has_order(self.value):
+            raise ArgumentError(f"{text}: only numbers and ISO dates have an order")
+        if not self.keyed and not isinstance(self.value, str) and not abs(self.value) < EXACT:
+            raise ArgumentError(f"{text}: numbers are ordered below 2**53")
 
     @property
     def keyed(self) -> bool:
@@ -100,6 +113,34 @@ def shown(text: str) -> str:
     return shortened(text, MAX_SHOWN)
 
 
+def listed_names(text: str) -> list[str]:
+    """Return the names of fields in a list with commas; a name may stand in quotes.
+
+    >>> listed_names("lang, 'a, b', file/")
+    ['lang', 'a, b', 'file/']
+    """
+    names, place = list[str](), 0
+    while place <= len(text) and (name := LISTED_NAME.match(text, place)):
+        names.append(name["word"] if name["quoted"] is None else _unquoted(name["quoted"]))
+        place = name.end() if name[0].endswith(",") else len(text) + 1
+    return names
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
+
+
+def spelled_name(name: str) -> str:
+    """Return the name of a field as a filter has it, in quotes if necessary.
+
+    >>> spelled_name("year"), spelled_name("two words"), spelled_name("and")
+    ('year', "'two words'", "'and'")
+    """
+    if BARE_WORD.fullmatch(name) and name.lower() not in FILTER_KEYWORDS:
+        return name
+    return "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
+
+
 def field_names(fields: Mapping[str, object]) -> Iterator[str]:
     """Iterate over the names of a document's fields; a nested field is named with a dot.
 
@@ -136,10 +177,11 @@ def check_fields(filter: Filter, known: Collection[str], option: str = "filter")
 def check_field(name: str, known: Collection[str], option: str) -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field of an option that no document has."""
     if name not in known:
-        folded = {field.casefold(): field for field in sorted(known) if BARE_WORD.fullmatch(field)}
+        folded = {field.casefold(): spelled_name(field) for field in sorted(known)}
         near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1)]
         hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
-        raise ArgumentError(f"{option}: no document has the field {shown(name)!r}: {shown(hint)}")
+        folders = "; file/ counts folders" if option == "facets" and "file" in known else ""
+        raise ArgumentError(f"{option}: no document has the field {shown(name)!r}: {shown(hint)}{folders}")
 
 
 def _fields_of(filter: Filter) -> Iterator[str]:
@@ -167,10 +209,10 @@ def matcher(filter: Filter) -> Matcher:
     if not isinstance(filter, Comparison):
         parts, combine = [matcher(part) for part in filter.parts], all if isinstance(filter, Every) else any
         return lambda fields: combine(part(fields) for part in parts)
-    holds, path = _test(filter), filter.field.split(".")
+    holds, field = _test(filter), filter.field
 
     def compare(fields: Mapping[str, object]) -> bool:
-        value = _value_at(fields, path)
+        value = _value_of(fields, field)
         return any(map(holds, value)) if isinstance(value, list) else holds(value)
 
     return compare
@@ -199,19 +241,35 @@ def decided(filter: Filter, field: str, value: object) -> Filter | bool:
 def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
     """Return the values of a field: the elements of a list, otherwise a list of the value or of None if it is missing.
 
-    The name of a nested field has dots.
-
     >>> values_of_field({"from": {"city": "Rome"}, "tags": ["a", "b"]}, "from.city")
     ['Rome']
     """
-    value = _value_at(fields, name.split("."))
+    value = _value_of(fields, name)
     return value if isinstance(value, list) else [value]
 
 
-def _value_at(fields: Mapping[str, object], path: Sequence[str]) -> Any:
-    value: Any = fields
-    for part in path:
-        value = value.get(part) if type(value) is dict or isinstance(value, Mapping) else None
+def named_values(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of a document's fields, also of nested fields, by the names that filters have for them.
+
+    >>> named_values({"made": {"by": "x"}, "made.by": "y"})
+    {'made': {'by': 'x'}, 'made.by': 'y'}
+    """
+    return {name: _value_of(fields, name) for name in field_names(fields)}
+
+
+def _value_of(fields: Mapping[str, object], name: str) -> Any:
+    """Return the value of a field, or None: the longest beginning of a name up to a dot comes first."""
+    value = _found(fields, name)
+    return None if value is MISSING else value
+
+
+def _found(fields: Mapping[str, object], name: str) -> Any:
+    value: Any = fields.get(name, MISSING)
+    place = len(name)
+    while value is MISSING and (place := name.rfind(".", 0, place)) >= 0:
+        inner = fields.get(name[:place])
+        if isinstance(inner, Mapping):
+            value = _found(inner, name[place + 1 :])
     return value
 
 
@@ -237,17 +295,23 @@ def time_of(value: object) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
+def _has_order(value: Value) -> bool:
+    return time_of(value) is not None if isinstance(value, str) else not isinstance(value, bool)
+
+
 def _test(comparison: Comparison) -> Callable[[object], bool]:
     """Return the function that tells whether the comparison holds for a value."""
     bound = comparison.value
     if comparison.operator == "=":
-        is_bool = isinstance(bound, bool)  # `True` does not match 1
+        is_bool, same_time = isinstance(bound, bool), time_of(bound)  # `True` does not match 1
+        if same_time is not None:
+            return lambda value: value == bound or time_of(value) == same_time
         return lambda value: isinstance(value, bool) == is_bool and bool(value == bound)
     if comparison.operator == "^=":
         return lambda value: bound in beginnings(value)
     order, time = ORDERS[comparison.operator], time_of(bound)
     if isinstance(bound, str):
-        return lambda value: time is not None and (of := time_of(value)) is not None and order(of, time)
+        return lambda value: (of := time_of(value)) is not None and order(of, time)
     return lambda value: isinstance(value, int | float) and not isinstance(value, bool) and order(value, bound)
 
 
@@ -257,7 +321,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.position, self.parts = text, 0, 0
         self.tokens: list[tuple[str, str, int]] = []  # kind, text and position of each token
-        while self.position < len(text.rstrip()):
+        end = len(text.rstrip())
+        while self.position < end:
             token = FILTER_TOKEN.match(text, self.position)
             if token is None:
                 raise self._wrong("a quote is not closed" if text[self.position :].strip()[0] in "'\"" else "")
@@ -286,16 +351,20 @@ class _Parser:
 
     def _one(self) -> Filter:
         self._count()
+        # Grammar: not FILTER, (FILTER).
         if self._next("not"):
             return Not(self._one())
         if self._next("("):
             filter = self._either()
             self._expect(")")
             return filter
+        # Grammar: FIELD, a word or a quoted text.
         kind, field, _ = self.tokens[0]
-        if kind != "word" or field.lower() in ("and", "or", "in"):
+        if kind not in ("word", "quoted") or (kind == "word" and field.lower() in FILTER_KEYWORDS):
             raise self._wrong("expected the name of a field")
         self.tokens.pop(0)
+        field = _unquoted(field) if kind == "quoted" else field
+        # Grammar: FIELD [not] in (VALUE, ...).
         negated = self._next("not")
         if self._next("in"):
             self._expect("(")
@@ -306,21 +375,26 @@ class _Parser:
             self._expect(")")
             listed = Some(tuple(Comparison(field, "=", value) for value in values))
             return Not(listed) if negated else listed
-        operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
-        if negated or operator not in (*get_args(Operator), "!="):
+        # Grammar: FIELD OPERATOR VALUE.
+        kind, operator, _ = self.tokens[0]
+        if negated or kind != "sign" or operator not in (*get_args(Operator), "!="):
             raise self._wrong("expected =, !=, ^=, <, <=, >, >= or in")
+        self.tokens.pop(0)
         if operator == "^=":
             return self._prefix(field)
-        comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
-        ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
-        if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
-            raise self._wrong(f"{comparison.value!r} has no order: only numbers and ISO dates in quotes have one:")
-        return Not(comparison) if operator == "!=" else comparison
+        value = self._value()
+        if operator in ORDERS and not _has_order(value):
+            raise self._wrong(f"{value!r} has no order: only numbers and ISO dates have one:")
+        if operator == "!=":
+            return Not(Comparison(field, "=", value))
+        return Comparison(field, operator, value)  # type: ignore[arg-type]
 
     def _prefix(self, field: str) -> Filter:
         value = str(self._value())
         if not value.endswith("/") or len(value) > MAX_PREFIX:
-            raise self._wrong(f"^= takes at most {MAX_PREFIX} characters up to a slash, as {field}^=cargo/:")
+            raise self._wrong(
+                f"^= takes at most {MAX_PREFIX} characters up to a slash, as {spelled_name(field)}^=cargo/:"
+            )
         return Comparison(field, "^=", value)
 
     def _value(self) -> Value:
@@ -331,7 +405,7 @@ class _Parser:
             raise self._wrong("* stands for itself, in quotes; for all of a folder write file^=folder/:")
         self.tokens.pop(0)
         if kind == "quoted":
-            return re.sub(r"\\(.)", r"\1", text[1:-1])
+            return _unquoted(text)
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
         number = NUMBER.fullmatch(text)

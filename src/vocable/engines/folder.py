@@ -256,7 +256,9 @@ class FolderStore(SegmentedStore):
     def _save(self, draft: Draft) -> Snapshot:
         commit = self._commit_read
         directory, number = self._directory, commit.next
+        # First free space: remove files that no commit names.
         self._tidy(durable=False)
+        # Write new segments, and the deletions in old segments.
         records = list[SegmentRecord]()
         for place, part in enumerate(draft.parts):
             segment = part.segment
@@ -271,6 +273,7 @@ class FolderStore(SegmentedStore):
             if part.gone is not None:
                 record = self._with_gone(record, part, commit)
             records.append(record)
+        # Files become durable first, then the folder, then the commit.
         if any(record not in commit.segments for record in records):
             directory.sync()
         new = commit._replace(
@@ -279,6 +282,7 @@ class FolderStore(SegmentedStore):
         _write_commit(directory, new)
         self._commit_read = new
         self._tidy()
+        # The state of the file shows later whether another process has committed.
         status = directory.status(COMMIT)
         assert status is not None
         self._state = status.st_ino, status.st_mtime_ns, status.st_size

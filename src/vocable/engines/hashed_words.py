@@ -1,5 +1,8 @@
 """BM25 of a collection on a server: words are numbered by a hash, and the server is asked how many documents have them.
 
+The mean length is counted before the first vector is written, if the documents can be read twice. Else all vectors are
+made anew at the end.
+
 Writers need no common table of words. Two words may have one number, and are then one word to a search: of 100,000
 words some 5 pairs, of a million some 500 (n (n - 1) / 2 pairs of n words, over `NUMBERS`).
 
@@ -16,7 +19,7 @@ Letters: m documents, q queries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, islice
@@ -35,6 +38,7 @@ from vocable.language.words import stemmed
 logger = logging.getLogger(__name__)
 DRIFT = 0.1  # share that the mean length may differ from the length in use before a warning
 LENGTH_DIGITS = 32  # binary digits of a length in words
+LENGTHS_READ = 1_000  # documents whose words are counted together
 NUMBERS = 1_000_000_000 - LENGTH_DIGITS  # numbers of words; PostgreSQL has at most 1e9 columns
 
 
@@ -69,7 +73,7 @@ class HashedWords:
         return _weighed(words, lengths, mean or 1.0)
 
     def weigh_all(self) -> None:
-        """Make all vectors anew with the mean length of all documents, unknown when the first vectors were written.
+        """Make all vectors anew with the mean length of all documents, if it was unknown when vectors were written.
 
         A killed call begins again when repeated.
         """
@@ -100,6 +104,10 @@ class HashedWords:
         words = int(frequencies @ (1 << np.arange(LENGTH_DIGITS)))
         return self._store.settings_now()["mean_length"], words / max(1, documents)
 
+    def columns(self, texts: Sequence[str]) -> list[int]:
+        """Return the columns of the words of texts."""
+        return sorted({number_of(word) for words in stemmed(texts, self._language) for word in words})
+
     def query_vectors(
         self, texts: Sequence[str], *, stems: bool = False, idf_filter: Filter | None = None
     ) -> csr_array:
@@ -121,6 +129,16 @@ class HashedWords:
         title_weight = int(self._store.settings["title_weight"])
         words = stemmed([document.weighed(title_weight) for document in documents], self._language)
         return words, np.array([len(stems) for stems in words], dtype=np.int64)
+
+
+def mean_length(read: Callable[[], Iterable[Document]], title_weight: int, language: str) -> float:
+    """Return the mean length of documents in words: when it is known, their vectors are written once."""
+    words, count, left = 0, 0, iter(read())
+    with progress("count words") as advance:
+        while part := [document.weighed(title_weight) for document in islice(left, LENGTHS_READ)]:
+            words, count = words + sum(map(len, stemmed(part, language))), count + len(part)
+            advance(len(part))
+    return words / max(1, count)
 
 
 def _weighed(words: Sequence[Sequence[str]], lengths: np.ndarray, mean: float) -> csr_array:

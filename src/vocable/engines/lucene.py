@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 import re
-import struct
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from itertools import chain, islice
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import numpy as np
@@ -25,73 +25,52 @@ import numpy as np
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.addresses import Server, servers_of
-from vocable.engines.base import Hits, Row, Vectors, key_of
-from vocable.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
-from vocable.engines.filters import Comparison, Filter
-from vocable.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
+from vocable.engines.aliases import AliasedStore
+from vocable.engines.base import Hits, Row, Vectors, key_of, pages
+from vocable.engines.filter_keys import filter_keys
+from vocable.engines.filters import Filter
+from vocable.engines.health import attempt, others
+from vocable.engines.kept_counts import Asked, Counted
+from vocable.engines.lucene_answers import (
+    FOREIGN,
+    FOREIGN_ERRORS,
+    changed_mapping,
+    complete,
+    left_out,
+    passes,
+    reason_of,
+    refusal_of,
+    unreached,
+)
+from vocable.engines.lucene_filters import condition_of, sortable
+from vocable.engines.lucene_options import OpeningOptions
+from vocable.engines.lucene_searches import ANSWERED, Body, count_body, counted_in, hits_of, indexes_of, search_body
 from vocable.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, packed, unpacked
-from vocable.engines.protocols import About, Space
-from vocable.engines.server import SHARD_SECONDS, BusyError, ServerStore, writing
-from vocable.errors import ArgumentError, UnavailableError, VectorsError
-from vocable.options import Count, CountOrZero
+from vocable.engines.protocols import Space
+from vocable.engines.row_store import RowQuery
+from vocable.engines.server import SHARD_SECONDS, BusyError, seconds_left, writing
+from vocable.errors import ArgumentError, GoneError, UnavailableError, VectorsError
 
 LONGEST_ID = 32_766  # bytes of a keyword field
 MAX_QUERY_WEIGHT = 64  # largest weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
 TERMS_ASKED = 1_000  # terms whose documents are counted in one request
+AVOID_SECONDS = 30.0  # during which nodes are avoided among which one hung
 FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # in an invalid name of an index: the server's message is unclear
-RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
-@dataclass(frozen=True)
-class LuceneOptions:
-    """Options of Elasticsearch and OpenSearch; the server decides if an option is not set.
-
-    `shards` is the number of shards of the index, `replicas` the number of further copies of each shard. `refresh` is
-    the refresh interval, such as "30s": searches see written documents after this time, or when the command ends.
-    `bulk` is the number of documents in a request, `workers` the number of parallel requests. With `dense` "hnsw",
-    dense vectors are in a graph, and their search is approximate.
-    """
-
-    shards: Count | None = None
-    replicas: CountOrZero | None = None
-    refresh: str | None = None
-    bulk: Count | None = None
-    workers: Count = 1
-    dense: Literal["exact", "hnsw"] = "exact"
-
-
-@dataclass(frozen=True)
-class OpeningOptions:
-    """Options of a search: with `partial`, a search also answers while shards are unavailable, and reports it."""
-
-    partial: bool = False
-
-
-def about(engine: str) -> About:
-    """Return the properties of an engine that uses Lucene."""
-    return About(
-        engine,
-        exact=True,
-        precision="9 bits",
-        max_terms=1_024,  # clauses of a query: indices.query.bool.max_clause_count is at least this
-        durable=True,
-        filters=True,
-        spaces=("sparse", "bm25", "dense"),
-        part=2048,
-        options=LuceneOptions,
-        opening=OpeningOptions,
-    )
-
-
-class LuceneStore(ServerStore):
+class LuceneStore(AliasedStore):
     """An index on a server that uses Lucene; a subclass adds the driver and the queries."""
 
     page = 512
     max_hits = 10_000  # index.max_result_window
     kind = "index"
+    signed = True
     opening = OpeningOptions()
     feature: ClassVar[str]  # type of the field with the weighted terms
+    _preferred = "", 0.0  # the nodes to ask, and until when
+    _hangs = 0  # second requests so far
+    _index = ""  # the index whose record was last read
     state: ClassVar[tuple[str, str]]  # parameters of a request for the mapping: for reading, for writing
 
     def __init__(self, address: str, *, new: bool = False) -> None:
@@ -100,8 +79,11 @@ class LuceneStore(ServerStore):
         if re.search(FORBIDDEN_NAMES, self.name):
             allowed = "lower-case letters, digits, -, _ and . (first a letter or digit)"
             raise ArgumentError(f"{self.place}: the name of an index has {allowed}: {self.name.lower()!r}, for example")
-        self._path = f"/{quote(self.name, safe='')}"
         self.driver_errors = self._connect(servers)
+
+    @property
+    def _path(self) -> str:
+        return f"/{quote(self.name, safe='')}"
 
     @abstractmethod
     def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
@@ -161,6 +143,12 @@ class LuceneStore(ServerStore):
         elif self.options.dense != "exact":
             raise ArgumentError(f"dense={self.options.dense}: the collection has no dense vectors")
         self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
+        [index] = self._ask(self._mappings, self._path).values()
+        if changes := ", ".join(changed_mapping(mappings, index["mappings"])):
+            self.drop()
+            raise VectorsError(
+                f"{self.place}: an index template changes {changes}: exempt this index from the template"
+            )
 
     def _read_record(self) -> Mapping[str, Any]:
         mappings = self._ask(self._mappings, self._path)
@@ -169,8 +157,13 @@ class LuceneStore(ServerStore):
             raise VectorsError(
                 f"{self.place}: {self.name!r} is an alias of {len(mappings)} indexes: name one of {indexes}"
             )
-        [index] = mappings.values()
+        if not mappings:
+            raise GoneError(f"{self.place}: there is no {self.kind} {self.name!r} here: it was deleted")
+        [(self._index, index)] = mappings.items()
         return index["mappings"]["_meta"]["vocable"]
+
+    def _opened_as(self) -> str:
+        return self._index
 
     def _mappings(self, path: str) -> dict[str, Any]:
         """Return the mappings of the index or alias with this path, by index; {} if there is neither.
@@ -205,7 +198,7 @@ class LuceneStore(ServerStore):
         for document, vectors in zip(documents, rows, strict=True):
             equal, order = filter_keys(document.fields)
             source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
-            source["order"] = [f"{key}{_sortable(number)}" for key, number in order.items()]
+            source["order"] = [f"{key}{sortable(number)}" for key, number in order.items()]
             for space, row in zip(self.spaces, vectors, strict=True):
                 source[space] = row.tolist() if isinstance(row, np.ndarray) else features(*row)
                 source["stored"][space] = packed(row)
@@ -229,47 +222,52 @@ class LuceneStore(ServerStore):
             yield from (hit["_source"]["id"] for hit in hits)
             body["search_after"] = hits[-1]["sort"]
 
-    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        conditions = [] if filter is None else [_condition(filter)]
-        for row in rows:
-            if isinstance(row, np.ndarray):
-                scale, lowest = dense_scale(row), DENSE_ZERO
-                query = self._dense_query((row / scale).tolist(), k, conditions)
-            else:
-                # A linear query takes weights up to 64; division by a power of two changes only a score's exponent.
-                scale, lowest = 2.0 ** max(0, math.ceil(math.log2(row[1].max(initial=1) / MAX_QUERY_WEIGHT))), 0.0
-                weighted = self._query_of(space, features(row[0], row[1] / scale))
-                query = {"bool": {"must": [weighted], "filter": conditions}}
-            body = {
-                "size": k,
-                "query": query,
-                "sort": [{"_score": "desc"}, {"id": "asc"}],
-                "track_scores": True,
-                "track_total_hits": False,
-                "_source": ["id"],
-            }
-            empty = not (row.any() if isinstance(row, np.ndarray) else len(row[0]))
-            hits = [] if empty else self._searched(body)["hits"]["hits"]
-            yield [(hit["_source"]["id"], (hit["_score"] - lowest) * scale) for hit in hits]
+    def _query(self, queries: Sequence[RowQuery]) -> Iterator[Hits]:
+        bodies, names = [self._body(*query) for query in queries], {self.name}
+        answers = self._asked([body.asked for body in bodies])
+        names.add(self.name)  # another thread may have moved to a replacement
+        if not names.issuperset(chain.from_iterable(map(indexes_of, answers))):
+            raise self._replaced()
+        return map(hits_of, bodies, answers)
+
+    def _body(self, row: Row, k: int, space: Space, filter: Filter | None, needed: int) -> Body:
+        """Return the body of a search whose hits share the `needed` number of terms with a query."""
+        conditions = [] if filter is None else [condition_of(filter)]
+        if isinstance(row, np.ndarray):
+            scale = dense_scale(row)
+            query = self._dense_query((row / scale).tolist(), k, conditions)
+            return Body(search_body(query, k) if row.any() else None, scale, DENSE_ZERO)
+        # A linear query takes weights up to 64; division by a power of two changes only a score's exponent.
+        scale = 2.0 ** max(0, math.ceil(math.log2(row[1].max(initial=1) / MAX_QUERY_WEIGHT)))
+        weighted = self._query_of(space, features(row[0], row[1] / scale))
+        if needed > 1:
+            terms = [self._query_of(space, {str(column): 1.0}) for column in row[0].tolist()]
+            conditions.append({"bool": {"should": terms, "minimum_should_match": needed}})
+        query = {"bool": {"must": [weighted], "filter": conditions}}
+        return Body(search_body(query, k) if len(row[0]) else None, scale)
 
     def _count_terms(
         self, columns: Sequence[int], space: Space, filter: Filter | None
     ) -> tuple[Mapping[int, int], int]:
-        counts, documents = dict[int, int](), 0
-        body: dict[str, object] = {"size": 0, "track_total_hits": True}
-        if filter is not None:
-            body["query"] = {"bool": {"filter": [_condition(filter)]}}
-        for start in range(0, max(1, len(columns)), TERMS_ASKED):
-            batch = columns[start : start + TERMS_ASKED]
-            filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in batch}
-            answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if batch else {}))
-            buckets = answer["aggregations"]["terms"]["buckets"] if batch else {}
-            counts |= {int(name): int(bucket["doc_count"]) for name, bucket in buckets.items()}
-            documents = int(answer["hits"]["total"]["value"])
-        return counts, documents
+        return self._count_all([Asked(columns, space, filter)])[0]
+
+    def _count_all(self, asked: Sequence[Asked]) -> list[Counted]:
+        bodies, parts = list[Mapping[str, object]](), list[int]()
+        for columns, space, filter in asked:
+            condition = None if filter is None else condition_of(filter)
+            of_one: list[Mapping[str, object]] = [
+                count_body({str(column): self._query_of(space, {str(column): 1.0}) for column in part}, condition)
+                for part in (pages(columns, TERMS_ASKED) if columns else [()])
+            ]
+            bodies, parts = bodies + of_one, [*parts, len(of_one)]
+        answers = iter(self._asked(bodies))
+        return [counted_in(islice(answers, count)) for count in parts]
 
     def _named(self, name: str) -> str | None:
         return next(iter(self._mappings(f"/{quote(name, safe='')}")), None)
+
+    def _names_from(self, start: str) -> list[str]:
+        return list(self._mappings(f"/{quote(start, safe='')}*"))
 
     def _take_name(self, name: str) -> None:
         holder = self._named(name)
@@ -296,7 +294,7 @@ class LuceneStore(ServerStore):
         return int(self._whole("GET", "/_count")["count"])
 
     def count(self, filter: Filter) -> int:
-        return int(self._whole("POST", "/_count", {"query": _condition(filter)})["count"])
+        return int(self._whole("POST", "/_count", {"query": condition_of(filter)})["count"])
 
     @property
     def nbytes(self) -> int:
@@ -307,11 +305,29 @@ class LuceneStore(ServerStore):
     def _send(self, method: str, path: str, body: object = None) -> Any:
         return self._ask(self._request, method, self._path + path, body)
 
+    def _read(self, method: str, path: str, body: object) -> Any:
+        """Send a request that any copy of a shard answers; a second request avoids nodes, since one of them hangs."""
+        (preference, until), now, number = self._preferred, time.monotonic(), attempt.get()
+        if number:
+            nodes = f"/_cluster/state/nodes?{self.state[0]}&filter_path=nodes.*.name"
+            self._hangs += 1
+            asked = others(sorted(self._request("GET", nodes, None)["nodes"]), self._hangs)
+            preference, until = f"_prefer_nodes:{','.join(asked)}" if asked else "", now + AVOID_SECONDS
+        if preference and now < until:
+            if isinstance(body, list):  # of _msearch: each search has a line before it
+                body = [line or {"preference": preference} for line in body]
+            else:
+                path += f"{'&' if '?' in path else '?'}preference={preference}"
+        answer = self._request(method, self._path + path, body)
+        if number:
+            self._preferred = preference, until
+        return complete(answer, path, f"{self.place}: ")
+
     def _whole(self, method: str, path: str, body: object = None) -> Any:
         """Return an answer from all shards; raise `UnavailableError` if a shard stays unavailable."""
 
         def send() -> Any:
-            answer = self._request(method, self._path + path, body)
+            answer = self._read(method, path, body)
             if lacking := left_out(answer, self.name):
                 if self.partial and not writing.get():  # do not wait for the other shards
                     raise UnavailableError(f"{self.place}: {lacking}")
@@ -320,14 +336,33 @@ class LuceneStore(ServerStore):
 
         return self._ask(send)
 
-    def _searched(self, body: object) -> Any:
-        """Return the answer to a search; only a search with the option `partial` may lack shards."""
-        if not self.opening.partial:
-            return self._whole("POST", "/_search", body)
-        answer = self._send("POST", "/_search", body)
-        if lacking := left_out(answer, self.name):
-            self.note_missing(lacking)
-        return answer
+    def _asked(self, bodies: Sequence[Mapping[str, object] | None]) -> list[Mapping[str, Any]]:
+        """Return the answers to searches in one request, empty without a body.
+
+        Only searches with the option `partial` may lack shards.
+        """
+
+        def send() -> list[Mapping[str, Any]]:
+            limit = {"timeout": f"{1000 * seconds_left():.0f}ms"}
+            lines = [line for body in bodies if body is not None for line in ({}, {**body, **limit})]
+            answers: list[Mapping[str, Any]] = self._read("POST", f"/_msearch?{ANSWERED}", lines)["responses"]
+            for answer in answers:
+                if error := answer.get("error"):
+                    status = int(answer.get("status", 500))
+                    refused = self._refused(status, error)
+                    if passes(status) and not refused:
+                        raise BusyError(f"{status} {reason_of(error)}")
+                    raise refused or VectorsError(f"{self.place}: {status} {reason_of(error)}")
+                if not self.partial and (lacking := left_out(answer, self.name)):
+                    raise BusyError(lacking)
+            return answers
+
+        answered = self._ask(send) if any(bodies) else []
+        for answer in answered:  # here, since a second request is another thread's
+            if lacking := left_out(answer, self.name):
+                self.note_missing(lacking)
+        answers = iter(answered)
+        return [{} if body is None else next(answers) for body in bodies]
 
     def _bulk(self, actions: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
         """Carry out actions, given as lines by document id, and return their results.
@@ -344,7 +379,8 @@ class LuceneStore(ServerStore):
         def send() -> None:
             lines = [line for identifier in left.values() for line in actions[identifier]]
             reason = "no result"
-            for item in self._request("POST", f"{self._path}/_bulk?timeout={SHARD_SECONDS}s", lines)["items"]:
+            path = f"{self._path}/_bulk?timeout={SHARD_SECONDS}s"
+            for item in complete(self._request("POST", path, lines), path, f"{self.place}: ")["items"]:
                 [result] = item.values()
                 error = result.get("error") or {}
                 if "cluster_block" in error.get("type", "") or (error and not passes(result["status"])):
@@ -367,6 +403,8 @@ class LuceneStore(ServerStore):
         return results
 
     def _reason(self, error: Exception) -> str:
+        if type(error).__name__ in FOREIGN_ERRORS:
+            return FOREIGN
         status, content = self._answered(error)
         return f"{status} {reason_of(content)}" if content else unreached(str(error))
 
@@ -385,39 +423,12 @@ class LuceneStore(ServerStore):
         body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
 
         def send() -> list[Mapping[str, Any]]:
-            entries: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
+            path = "/_mget?filter_path=docs._source,docs.found,docs.error"
+            entries: list[Mapping[str, Any]] = self._read("POST", path, body)["docs"]
             if errors := [entry["error"] for entry in entries if "error" in entry]:
                 kept = f"{len(errors)} of {len(ids)} documents cannot be read, their shards are not available"
-                raise BusyError(f"{kept} ({errors[0].get('type')})")
+                raise self._refused(404, errors[0]) or BusyError(f"{kept} ({errors[0].get('type')})")
             return entries
 
         sources = [entry["_source"] for entry in self._ask(send) if entry.get("found")]
         return {source["id"]: source for source in sources}
-
-
-def _sortable(number: float) -> str:
-    """Return 16 hexadecimal digits that sort as numbers do.
-
-    >>> sorted([2.5, -1.0, 0.0, -3.0], key=_sortable)
-    [-3.0, -1.0, 0.0, 2.5]
-    """
-    [bits] = struct.unpack(">Q", struct.pack(">d", number + 0.0))
-    return f"{bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63):016x}"
-
-
-def _condition(filter: Filter) -> Mapping[str, object]:
-    def leaf(comparison: Comparison) -> Mapping[str, object]:
-        key = comparison_key(comparison)
-        if comparison.keyed:
-            return {"term": {"equal": key}}
-        other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of the key's range
-        bound = {RANGES[comparison.operator]: f"{key}{_sortable(bound_of(comparison))}"}
-        return {"range": {"order": bound | other}}
-
-    return translate(
-        filter,
-        leaf,
-        lambda parts: {"bool": {"filter": parts}},
-        lambda parts: {"bool": {"should": parts, "minimum_should_match": 1}},
-        lambda part: {"bool": {"must_not": [part]}},
-    )

@@ -18,20 +18,24 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.addresses import server_of
+from vocable.engines.aliases import AliasedStore
 from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
 from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
-from vocable.engines.server import ServerStore, patience, patiently
-from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.engines.row_store import RowQuery
+from vocable.engines.server import patience, patiently
+from vocable.errors import ArgumentError, GoneError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero
 
+NO_COLLECTION = 100  # code of an error
 LONGEST_TEXT = 65_535  # bytes of a text, or of a document's fields as JSON
 MOST_ASKED = 500  # up to this number, terms are counted one by one; a query has fewer, a recount has more
 MOST_VALUES = 4_096  # values in the fields of a document, and terms of a vector
@@ -50,7 +54,7 @@ class MilvusOptions:
     bulk: Count | None = None
 
 
-class Milvus(ServerStore):
+class Milvus(AliasedStore):
     """A collection of Milvus; it writes each request of 1,000 documents completely or not at all."""
 
     about = About(
@@ -61,6 +65,7 @@ class Milvus(ServerStore):
         filters=True,
         spaces=("sparse", "bm25", "dense"),
         options=MilvusOptions,
+        of_run=("bulk",),
     )
     max_hits = 16_384
     ties_by_id = False
@@ -85,7 +90,7 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # counts of all terms, with version and condition
+        self._counted: dict[Space, tuple[object, Counter[int]]] = {}  # counts of all terms, with version and condition
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -93,6 +98,11 @@ class Milvus(ServerStore):
         if getattr(call, "__self__", None) is self._client:
             named["timeout"] = patience()
         return super()._ask(call, *given, **named)
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        if getattr(error, "code", None) != NO_COLLECTION:
+            return None
+        return GoneError(f"{self.place}: there is no {self.kind} {self.name!r} here: it was deleted")
 
     def _wait(self, error: Exception) -> float | None:
         spent = any(words in str(error) for words in ("Retry timeout", "Retry run out"))
@@ -149,6 +159,9 @@ class Milvus(ServerStore):
         if not self._client.has_collection(name):
             return None
         return str(self._client.describe_collection(name)["collection_name"])
+
+    def _names_from(self, start: str) -> list[str]:
+        return [str(name) for name in self._client.list_collections() if name.startswith(start)]
 
     def _take_name(self, name: str) -> None:
         """Point the alias at this collection; if a collection itself has the name, remove that collection first."""
@@ -239,18 +252,20 @@ class Milvus(ServerStore):
             yield from entries
         iterator.close()
 
-    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        answers = self._ask(
-            self._client.search,
-            self.name,
-            [self._vector(row, space, 1) for row in rows],
-            anns_field=space,
-            limit=k,
-            filter="" if filter is None else _condition(filter),
-            output_fields=["id"],
-            search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
-        )
-        return ([(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in answers)
+    def _query(self, queries: Sequence[RowQuery]) -> Iterator[Hits]:
+        # A request has one space, k and filter.
+        for (space, k, filter), alike in groupby(queries, key=lambda query: (query.space, query.k, query.filter)):
+            answers = self._ask(
+                self._client.search,
+                self.name,
+                [self._vector(query.row, space, 1) for query in alike],
+                anns_field=space,
+                limit=k,
+                filter="" if filter is None else _condition(filter),
+                output_fields=["id"],
+                search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
+            )
+            yield from ([(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in answers)
 
     def _count_terms(
         self, columns: Sequence[int], space: Space, filter: Filter | None
@@ -270,12 +285,12 @@ class Milvus(ServerStore):
         Milvus Lite would otherwise scan the arrays once for each term. On a server, only a recount has enough terms for
         this.
         """
-        version, cached = self.version(), self._read.get(space)
+        version, cached = self.version(), self._counted.get(space)
         if cached is None or version is None or cached[0] != (version, passing):
             counts = Counter[int]()
             for entry in self._scan(f"{space}_terms", passing):
                 counts.update(map(int, entry[f"{space}_terms"]))
-            cached = self._read[space] = (version, passing), counts
+            cached = self._counted[space] = (version, passing), counts
         return cached[1]
 
     def optimize(self) -> None:

@@ -1,23 +1,28 @@
 """OpenSearch: `rank_features` fields, queried with linear functions, and `knn_vector` fields, scored by a script.
 
 The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with commas between several HOST:PORT of one cluster. User and
-password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is not used:
-its search is approximate, and it stores 8 bits.
+password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD; `vocable.engines.logins` has the other variables.
+OpenSearch's own `sparse_vector` field is not used: its search is approximate, and it stores 8 bits.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from vocable.engines.addresses import Server
-from vocable.engines.lucene import LuceneStore, about
+from vocable.engines.health import request_id
+from vocable.engines.logins import Login
+from vocable.engines.lucene import LuceneStore
 from vocable.engines.lucene_answers import error_in, reason_of
+from vocable.engines.lucene_options import about
 from vocable.engines.lucene_vectors import CANDIDATES
 from vocable.engines.protocols import Space
 from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, seconds_left, seconds_of
-from vocable.errors import require_extra
+from vocable.errors import ArgumentError, MissingExtraError, require_extra
+
+CONNECTIONS = 32  # to a node, that are kept open for threads
 
 
 class OpenSearch(LuceneStore):
@@ -32,10 +37,13 @@ class OpenSearch(LuceneStore):
 
     def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
         self._driver = driver = require_extra("opensearchpy", "opensearch")
-        user = servers[0].user or os.environ.get("OPENSEARCH_USERNAME")
-        password = servers[0].password or os.environ.get("OPENSEARCH_PASSWORD")
-        login = (user, password) if user and password else None
-        self._client = driver.OpenSearch([server.url for server in servers], http_auth=login)
+        login = Login.of("OPENSEARCH", servers)
+        given: dict[str, Any] = {**login.tls, "headers": login.headers, "pool_maxsize": CONNECTIONS}
+        if login.user is not None:
+            given["http_auth"] = login.user, login.password
+        elif login.region is not None:
+            given["http_auth"] = _signer(driver, login.region, servers[0])
+        self._client = driver.OpenSearch([server.url for server in servers], **given)
         self._nodes, self._node = list(self._client.transport.connection_pool.connections), 0
         return (driver.OpenSearchException,)
 
@@ -69,23 +77,31 @@ class OpenSearch(LuceneStore):
         """
         ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
         seconds = seconds_left(len(self._nodes))
+        named = {"X-Opaque-Id": waiting} if (waiting := request_id.get()) else None
         for tried in range(1, len(self._nodes) + 1):
+            node = self._node
             try:
-                status, headers, content = self._nodes[self._node].perform_request(
-                    method, path, body=body, timeout=seconds, ignore=ignored
+                status, headers, content = self._nodes[node].perform_request(
+                    method, path, body=body, timeout=seconds, ignore=ignored, headers=named
                 )
                 break
             except self._driver.ConnectionError:
-                self._node = (self._node + 1) % len(self._nodes)
+                self._turn(node)
                 # If a node created the index and its answer was lost, the next node would refuse: `_ask` handles this.
                 if tried == len(self._nodes) or (method == "PUT" and self.reached):
                     raise
         if status in BUSY_STATUSES:
-            self._node = (self._node + (status != 429)) % len(self._nodes)
+            if status != 429:
+                self._turn(node)
             said = error_in(content)
             busy = BusyError(f"{status} {reason_of(said)}", seconds_of(headers.get("retry-after")))
             raise self._refused(status, said) or busy
         return status, headers, content
+
+    def _turn(self, node: int | None = None) -> None:
+        """Ask another node from now on, unless another thread has turned from this `node`."""
+        if node in (None, self._node):
+            self._node = (self._node + 1) % len(self._nodes)
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # Functions other than `linear` would change the weights.
@@ -114,6 +130,18 @@ class OpenSearch(LuceneStore):
         given = {"field": "dense", "query_value": vector, "space_type": "innerproduct"}
         script = {"lang": "knn", "source": "knn_score", "params": given}
         return {"script_score": {"query": candidates, "script": script}}
+
+
+def _signer(driver: Any, region: str, server: Server) -> Any:
+    """Return what signs requests with the credentials of AWS that its own library finds."""
+    try:
+        session = import_module("boto3").Session()
+    except ImportError as error:
+        raise MissingExtraError("boto3 is not installed: pip install boto3") from error
+    if (credentials := session.get_credentials()) is None:
+        raise ArgumentError(f"{server.url}: OPENSEARCH_AWS_REGION needs credentials of AWS: boto3 finds none")
+    service = "aoss" if ".aoss." in server.url else "es"
+    return driver.Urllib3AWSV4SignerAuth(credentials, region, service)
 
 
 ENGINE = OpenSearch

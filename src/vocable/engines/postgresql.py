@@ -4,10 +4,11 @@ The address is a libpq URI with the additional parameter `table` (default "vocab
 
     postgresql://user@host:5432/database?table=name
 
-The table has the columns id, title, text, fields (jsonb), ranges (jsonb: the lowest and highest number and time of each
-field, for filters) and a column for each space. SQL can join it with other tables. The comment of the table holds the
-settings. A second table, "NAME terms", counts all documents, and the documents that have each term; each transaction
-changes both tables. Libpq completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
+The table has the columns id, title, text, fields (jsonb), keys (jsonb, for filters: digests of values, and the lowest
+and highest number and time of each field) and a column for each space. SQL can join it with other tables. The comment
+of the table holds the settings. A second table, "NAME terms", counts all documents, and the documents that have each
+term; each transaction changes both tables. Libpq completes the address from PGHOST, PGUSER, PGPASSWORD, a service and
+~/.pgpass.
 """
 
 from __future__ import annotations
@@ -15,26 +16,30 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 
 from vocable.core.tables import masked
 from vocable.data import Document
-from vocable.engines.base import Hits, Row
-from vocable.engines.filter_keys import EXACT, bound_of, comparison_key, filter_keys, translate
-from vocable.engines.filters import Comparison, Filter
+from vocable.engines.aliases import AliasedStore
+from vocable.engines.base import Hits, Row, pages
+from vocable.engines.filter_keys import filter_keys
+from vocable.engines.filters import Filter
+from vocable.engines.kept_counts import Asked, Counted
+from vocable.engines.postgresql_values import all_digits, condition_of, possible, read_row, written
 from vocable.engines.protocols import About, Space
-from vocable.engines.server import TIMEOUT, ServerStore
-from vocable.errors import ArgumentError, require_extra
+from vocable.engines.row_store import RowQuery
+from vocable.engines.server import TIMEOUT
+from vocable.errors import ArgumentError, GoneError, VectorsError, require_extra
 from vocable.options import Count
 
-COLUMNS = ("id", "title", "text", "fields", "ranges")
+COLUMNS = ("id", "title", "text", "fields", "keys")
 DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
 ALL_DOCUMENTS = "documents"  # the name of a space in the row that counts all documents
@@ -48,6 +53,8 @@ CONNECTION_LIMITS = {
 TERMS_ASKED = 1_000  # terms that are counted in one statement, which returns at most 1,664 columns
 MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # largest sparsevec and vector
 
+Statement: TypeAlias = tuple[Any, Sequence[object]]  # with the values of its placeholders
+
 
 @dataclass(frozen=True)
 class PostgreSQLOptions:
@@ -56,7 +63,7 @@ class PostgreSQLOptions:
     partitions: Count | None = None
 
 
-class PostgreSQL(ServerStore):
+class PostgreSQL(AliasedStore):
     """A table of documents; one transaction writes up to 10,000 documents."""
 
     about = About(
@@ -66,11 +73,15 @@ class PostgreSQL(ServerStore):
         max_terms=16_000,
         durable=True,
         filters=True,
+        matching=("minimum_match",),
+        side_by_side=True,
         spaces=("sparse", "bm25", "dense"),
         options=PostgreSQLOptions,
     )
     page = 10_000
     kind = "table"
+    pins = False  # a replacement removes the table with the name
+    signed = True
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         psycopg = require_extra("psycopg", "postgresql")
@@ -87,14 +98,21 @@ class PostgreSQL(ServerStore):
         query = urlencode([pair for pair in parameters if pair[0] != "table"])
         self._address = urlunsplit(parts._replace(query=query))
         self._limits = {name: limit for name, limit in CONNECTION_LIMITS.items() if name not in dict(parameters)}
-        self._connection: Any = None
-        self._ask(self._connected)
+        self._free = list[Any]()  # connections that no thread uses
+        self._execute("SELECT 1")
 
-    def _connected(self) -> Any:
-        """Return the connection; connect again if it was lost."""
-        if self._connection is None or self._connection.closed:
-            self._connection = self._driver.connect(self._address, autocommit=True, **self._limits)
-        return self._connection
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Give a connection to this thread alone; a lost connection is not used again."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._driver.connect(self._address, autocommit=True, **self._limits)
+        try:
+            yield connection
+        finally:
+            if not connection.closed:
+                self._free.append(connection)
 
     def _wait(self, error: Exception) -> float | None:
         if isinstance(error, self._driver.OperationalError):
@@ -102,6 +120,11 @@ class PostgreSQL(ServerStore):
             lost = state is None and self.reached  # an error without a state means that there was no answer
             return 0.0 if lost or str(state).startswith(PASSING_STATES) else None
         return None
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        if not isinstance(error, self._driver.errors.UndefinedTable):
+            return None
+        return GoneError(f"{self.place}: there is no {self.kind} {self.name!r} here: it was deleted")
 
     def _make(self, record: Mapping[str, object]) -> None:
         """Create the table, and the extension pgvector if it is missing, which takes a privilege."""
@@ -120,7 +143,7 @@ class PostgreSQL(ServerStore):
         # Python does.
         self._execute(
             'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
-            "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})"
+            "text text NOT NULL, fields jsonb NOT NULL, keys jsonb NOT NULL{vectors})"
             + (" PARTITION BY HASH (id)" if parts else "")
             + "".join(f"; CREATE TABLE {{p{part}}} {divided.replace('{part}', str(part))}" for part in range(parts))
             + "; CREATE TABLE {terms} (space text, term int, df bigint NOT NULL, PRIMARY KEY (space, term))"
@@ -166,8 +189,11 @@ class PostgreSQL(ServerStore):
         return urlunsplit(parts._replace(query=urlencode(parameters)))
 
     def _read_record(self) -> Mapping[str, object]:
-        [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
-        return json.loads(comment)["vocable"]
+        [rows] = self._together([self._record_read()])
+        return _record_in(rows)
+
+    def _record_read(self) -> Statement:
+        return self._composed("SELECT obj_description({name}::regclass)", name=self._literal()), ()
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._execute("COMMENT ON TABLE {table} IS {comment}", comment=self._comment(record))
@@ -185,9 +211,9 @@ class PostgreSQL(ServerStore):
         values = []
         for document, vectors in zip(documents, rows, strict=True):
             texts = [self._written(row, space) for space, row in zip(self.spaces, vectors, strict=True)]
-            ranges = json.dumps(filter_keys(document.fields).order)
-            fields = json.dumps(_all_digits(document.fields))
-            values.append((document.id, document.title, document.text, fields, ranges, *texts))
+            keys = json.dumps(filter_keys(document.fields)._asdict())
+            fields = json.dumps(all_digits(document.fields))
+            values.append((document.id, document.title, document.text, fields, keys, *texts))
         joined, identifiers = self._sql.SQL(", ").join, [self._sql.Identifier(name) for name in names]
         statement = self._sql.SQL(
             "INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {replaced}"
@@ -220,17 +246,16 @@ class PostgreSQL(ServerStore):
     @contextmanager
     def _counting(self) -> Iterator[Any]:
         """Return a cursor in a transaction; no other transaction changes the documents and counts meanwhile."""
-        connection = self._connected()
-        with connection.transaction(), connection.cursor() as cursor:
+        with self._connected() as connection, connection.transaction(), connection.cursor() as cursor:
             cursor.execute(self._composed("LOCK TABLE {terms} IN SHARE ROW EXCLUSIVE MODE"))
             yield cursor
 
     def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[Row]]:
         """Return the vectors of the documents that a statement returns, by space."""
         columns = [self._sql.SQL("{}::text").format(self._sql.Identifier(space)) for space in self.spaces]
-        cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [_possible(ids)])
+        cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [possible(ids)])
         rows = cursor.fetchall()
-        return {space: [_read(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
+        return {space: [read_row(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
 
     def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
         """Change the counts, always in the same order, although only one transaction at a time does so."""
@@ -248,43 +273,39 @@ class PostgreSQL(ServerStore):
             [list(values) for values in zip(*changes, strict=True)],
         )
 
-    def _count_terms(
-        self, columns: Sequence[int], space: Space, filter: Filter | None
-    ) -> tuple[Mapping[int, int], int]:
-        if filter is not None:
-            return self._count_passing(columns, space, filter)
-        rows = self._execute(
-            "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
-            [space, list(columns), ALL_DOCUMENTS],
-        )
-        counts = {(kind, column): df for kind, column, df in rows}
-        return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
+    def _count_terms(self, columns: Sequence[int], space: Space, filter: Filter | None) -> Counted:
+        return self._count_all([Asked(columns, space, filter)])[0]
 
-    def _count_passing(self, columns: Sequence[int], space: Space, filter: Filter) -> tuple[Mapping[int, int], int]:
-        """Count the documents that pass a filter, and for each term the documents that also have it."""
-        (condition, values), counts, documents = _condition(filter), dict[int, int](), 0
+    def _count_all(self, asked: Sequence[Asked]) -> list[Counted]:
+        statements = [self._counts_of(one) for one in asked]
+        answers = iter(self._together([*chain.from_iterable(statements)]))
+        return [_counted(one, [*islice(answers, len(own))]) for one, own in zip(asked, statements, strict=True)]
+
+    def _counts_of(self, asked: Asked) -> list[Statement]:
+        """Return the statements that count the documents that pass a filter, all and with each term."""
+        columns, space, filter = asked
+        if filter is None:
+            counts = "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s"
+            return [(self._composed(counts), [space, list(columns), ALL_DOCUMENTS])]
+        (condition, values), statements = condition_of(filter), list[Statement]()
         has_term = f"count(*) FILTER (WHERE {{column}} <#> %s{self._cast(space)} < 0)"
-        for start in range(0, max(1, len(columns)), TERMS_ASKED):
-            part = columns[start : start + TERMS_ASKED]
-            [(documents, *numbers)] = self._execute(
-                f"SELECT {', '.join(['count(*)', *[has_term] * len(part)])} FROM {{table}} WHERE {condition}",
-                [*(self._written((np.array([term]), np.ones(1)), space) for term in part), *values],
-                column=self._sql.Identifier(space),
-            )
-            counts |= zip(part, numbers, strict=True)
-        return counts, documents
+        for part in pages(columns, TERMS_ASKED) if columns else [()]:
+            counts = f"SELECT {', '.join(['count(*)', *[has_term] * len(part)])} FROM {{table}} WHERE {condition}"
+            terms = [self._written((np.array([term]), np.ones(1)), space) for term in part]
+            statements.append((self._composed(counts, column=self._sql.Identifier(space)), [*terms, *values]))
+        return statements
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
+        rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [possible(ids)])
         return {row[0]: Document(*row) for row in rows}
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
         rows = self._execute(
             "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)",
-            [_possible(ids)],
+            [possible(ids)],
             column=self._sql.Identifier(space),
         )
-        return {row[0]: _read(row[1]) for row in rows}
+        return {row[0]: read_row(row[1]) for row in rows}
 
     def ids(self) -> Iterator[str]:
         rows: Sequence[Any] = [("",)]
@@ -293,18 +314,31 @@ class PostgreSQL(ServerStore):
             rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", last)
             yield from (row[0] for row in rows)
 
-    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        condition, values = ("true", []) if filter is None else _condition(filter)
-        for row in rows:
-            # Without the inner query, each use of a product would compute it again.
-            hits = self._execute(
-                "SELECT id, product FROM "
-                f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
-                f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
-                [self._written(row, space), *values, k],
-                column=self._sql.Identifier(space),
-            )
-            yield [(identifier, -product) for identifier, product in hits]
+    def _query(self, queries: Sequence[RowQuery]) -> Iterator[Hits]:
+        # The record comes last: no replacement takes the name of a table that the transaction has read.
+        *answers, record = self._together([*map(self._scan_of, queries), self._record_read()])
+        if not self._has_model_of(_record_in(record)):
+            raise self._replaced()
+        return ([(identifier, -product) for identifier, product in hits] for hits in answers)
+
+    def _scan_of(self, query: RowQuery) -> Statement:
+        """Return the statement of a query."""
+        row, k, space, filter, needed = query
+        condition, values = ("true", []) if filter is None else condition_of(filter)
+        given, shared = [self._written(row, space), *values], ""
+        if needed:
+            # A product with one term is negative if the document has it.
+            has = f"({{column}} <#> %s{self._cast(space)} < 0)::int"
+            shared = f" AND {' + '.join([has] * len(row[0]))} >= %s"
+            ones = [self._written((row[0][[place]], np.ones(1)), space) for place in range(len(row[0]))]
+            given += [*ones, needed]
+        # Without the inner query, each use of a product would compute it again.
+        scan = (
+            "SELECT id, product FROM "
+            f"(SELECT id, {{column}}, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
+            f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0{shared} ORDER BY product, id LIMIT %s"
+        )
+        return self._composed(scan, column=self._sql.Identifier(space)), [*given, k]
 
     def optimize(self) -> None:
         """Free the space of replaced documents, and update the planner's statistics."""
@@ -312,8 +346,8 @@ class PostgreSQL(ServerStore):
         self._execute("VACUUM (ANALYZE) {terms}")
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        while self._free:
+            self._free.pop().close()
 
     def drop(self) -> None:
         self._execute("DROP TABLE {table}, {terms}")
@@ -322,7 +356,7 @@ class PostgreSQL(ServerStore):
         return int(self._execute("SELECT count(*) FROM {table}")[0][0])
 
     def count(self, filter: Filter) -> int:
-        condition, values = _condition(filter)
+        condition, values = condition_of(filter)
         return int(self._execute(f"SELECT count(*) FROM {{table}} WHERE {condition}", values)[0][0])
 
     @property
@@ -336,14 +370,24 @@ class PostgreSQL(ServerStore):
         """Return the rows of a statement; the driver inserts {parts}, and sends the values separately."""
         return list(self._ask(self._rows_for, self._composed(statement, **parts), values) or ())
 
+    def _together(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Return the rows of each statement; all are one transaction and one round trip."""
+
+        def send() -> list[list[Any]]:
+            with self._connected() as connection, connection.pipeline():
+                cursors = [connection.execute(query, values or None) for query, values in statements]
+                return [cursor.fetchall() for cursor in cursors]
+
+        return list(self._ask(send))
+
     def _composed(self, statement: str, **parts: object) -> Any:
         """Return a statement with {parts} inserted; {table} and {terms} are the names of the tables."""
         terms = self._sql.Identifier(self.name + COUNTS_ENDING)
         return self._sql.SQL(statement).format(table=self._table, terms=terms, **parts)
 
     def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
-        with self._connected().cursor() as cursor:
-            cursor.execute(query, values or None)
+        with self._connected() as connection:
+            cursor = connection.execute(query, values or None)
             return cursor.fetchall() if cursor.description else []
 
     def _literal(self) -> Any:
@@ -357,59 +401,23 @@ class PostgreSQL(ServerStore):
         return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"
 
     def _written(self, row: Row, space: Space) -> str:
-        """Return a row as pgvector writes it: pgvector counts columns from 1."""
-        if isinstance(row, np.ndarray):
-            return json.dumps(row.tolist())
-        pairs = zip((row[0] + 1).tolist(), row[1].tolist(), strict=True)
-        columns = ",".join(f"{column}:{weight}" for column, weight in pairs)
-        return f"{{{columns}}}/{self.spaces[space] or MOST_COLUMNS}"
+        return written(row, self.spaces[space] or MOST_COLUMNS)
 
 
-def _all_digits(value: Any) -> Any:
-    """Return the value with large floats as integers: jsonb stores decimals, where 1e23 is not the float 1e23."""
-    if isinstance(value, Mapping):
-        return {name: _all_digits(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_all_digits(inner) for inner in value]
-    return int(value) if isinstance(value, float) and abs(value) >= EXACT else value
+def _record_in(rows: Sequence[Sequence[str]]) -> Mapping[str, Any]:
+    """Return the record in a table's comment."""
+    [(comment,)] = rows
+    return json.loads(comment)["vocable"]
 
 
-def _possible(ids: Sequence[str]) -> list[str]:
-    return [identifier for identifier in ids if "\0" not in identifier]
-
-
-def _read(text: str) -> Row:
-    """Parse a row as pgvector writes it."""
-    if text.startswith("["):
-        return json.loads(text)
-    pairs = [pair.split(":") for pair in text[1 : text.index("}")].split(",") if pair]
-    return [int(column) - 1 for column, _ in pairs], [float(weight) for _, weight in pairs]
-
-
-def _condition(filter: Filter) -> tuple[str, list[object]]:
-    """Return the filter as an SQL condition, and the values of its placeholders."""
-
-    def leaf(comparison: Comparison) -> tuple[str, list[object]]:
-        names = comparison.field.split(".")
-        field = f"fields{' -> %s::text' * len(names)}"
-        if comparison.operator == "^=":
-            beginning = json.dumps({"beginning": comparison.value})
-            starts = "@ starts with $beginning"
-            path = f"'strict $ ? ({starts} || exists(@[*] ? ({starts})))'::jsonpath"
-            return f"coalesce(jsonb_path_exists({field}, {path}, %s::jsonb), false)", [*names, beginning]
-        if comparison.operator == "=":
-            # For an array, the operator @> is true if one of its elements is the value.
-            return f"coalesce(({field}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
-        condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
-        return condition, [comparison_key(comparison), bound_of(comparison)]
-
-    def joined(word: str) -> Callable[[list[tuple[str, list[object]]]], tuple[str, list[object]]]:
-        return lambda parts: (
-            "(" + f" {word} ".join(condition for condition, _ in parts) + ")",
-            [value for _, values in parts for value in values],
-        )
-
-    return translate(filter, leaf, joined("AND"), joined("OR"), lambda part: (f"NOT {part[0]}", part[1]))
+def _counted(asked: Asked, answers: Sequence[Sequence[Any]]) -> Counted:
+    """Return the counts in the rows of the statements that count."""
+    columns, space, filter = asked
+    if filter is None:
+        counts = {(kind, column): df for kind, column, df in chain.from_iterable(answers)}
+        return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
+    numbers = chain.from_iterable(row[0][1:] for row in answers)
+    return dict(zip(columns, numbers, strict=True)), answers[0][0][0]
 
 
 ENGINE = PostgreSQL

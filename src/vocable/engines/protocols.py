@@ -63,12 +63,14 @@ class About:
     durable: bool = False  # added documents survive a kill of the process that added them
     filters: bool = False  # a search can filter documents by their fields
     matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that the engine applies itself
+    side_by_side: bool = False  # a service searches by several threads
     cheap_reads: bool = False  # all ids are listed, and terms counted, without asking a server
     knows_fields: bool = False  # the settings have the names of all fields, also while others write
     words_first: bool = False  # documents are searched by their words before they have vectors
     spaces: tuple[Space, ...] = ("sparse",)
     part: int = 512  # documents encoded and written together: if the process is killed, at most one part is lost
     options: type[Any] = NoOptions  # dataclass of the engine's own options
+    of_run: tuple[str, ...] = ()  # options that say how a call writes, and are no property of the collection
     opening: type[Any] = NoOptions  # dataclass of the options for opening a store for a search
 
 

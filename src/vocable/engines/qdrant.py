@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +22,20 @@ import numpy as np
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.addresses import server_of
+from vocable.engines.aliases import AliasedStore
 from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
 from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
-from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
-from vocable.errors import VectorsError, require_extra
+from vocable.engines.row_store import RowQuery
+from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, seconds_of
+from vocable.errors import GoneError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero
 
 logger = logging.getLogger(__name__)
 
 SEPARATE_COUNTS = 100  # up to this number, each term is counted by a request; otherwise one request counts all terms
+COUNTED_TOGETHER = 16  # requests for counts at a time
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
 
@@ -52,7 +56,7 @@ class QdrantOptions:
     workers: Count = 1
 
 
-class Qdrant(ServerStore):
+class Qdrant(AliasedStore):
     """A collection on a Qdrant server; it writes each request of 256 documents completely or not at all."""
 
     about = About(
@@ -60,9 +64,12 @@ class Qdrant(ServerStore):
         exact=True,
         durable=True,
         filters=True,
+        matching=("minimum_match",),
+        side_by_side=True,
         spaces=("sparse", "bm25", "dense"),
         part=2048,
         options=QdrantOptions,
+        of_run=("bulk", "workers"),
     )
     ties_by_id = False
     page = 256
@@ -106,6 +113,8 @@ class Qdrant(ServerStore):
 
     def _refusal(self, error: Exception) -> VectorsError | None:
         status = getattr(error, "status_code", None)
+        if status == 404:
+            return GoneError(f"{self.place}: there is no {self.kind} {self.name!r} here: it was deleted")
         if status not in (401, 403):
             return None
         return VectorsError(
@@ -147,8 +156,18 @@ class Qdrant(ServerStore):
         return bool(self._ask(self._client.collection_exists, self.name))
 
     def _named(self, name: str) -> str | None:
-        aliases = {alias.alias_name: alias.collection_name for alias in self._client.get_aliases().aliases}
-        return aliases.get(name) or (name if self._client.collection_exists(name) else None)
+        return self._aliased(name) or (name if self._client.collection_exists(name) else None)
+
+    def _aliased(self, name: str) -> str | None:
+        """Return the collection with the alias `name`, or None."""
+        aliases = self._client.get_aliases().aliases
+        return next((alias.collection_name for alias in aliases if alias.alias_name == name), None)
+
+    def _holder(self) -> str:
+        return self._ask(self._aliased, self.alias) or self.alias
+
+    def _names_from(self, start: str) -> list[str]:
+        return [one.name for one in self._client.get_collections().collections if one.name.startswith(start)]
 
     def _take_name(self, name: str) -> None:
         """Point the alias at this collection; if a collection itself has the name, remove that collection first."""
@@ -216,38 +235,54 @@ class Qdrant(ServerStore):
             yield from (record.payload["id"] for record in records)
             more = offset is not None
 
-    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+    def _query(self, queries: Sequence[RowQuery]) -> Iterator[Hits]:
         models = self._models
         requests = [
             models.QueryRequest(
-                query=self._vector(row),
-                using=space,
-                limit=k,
-                filter=None if filter is None else models.Filter(must=[self._condition(filter)]),
+                query=self._vector(query.row),
+                using=query.space,
+                limit=query.k,
+                filter=self._passing(query),
                 params=models.SearchParams(exact=True),
                 with_payload=["id"],
             )
-            for row in rows
+            for query in queries
         ]
         for answer in self._ask(self._client.query_batch_points, self.name, requests):
             yield [(point.payload["id"], point.score) for point in answer.points]
+
+    def _passing(self, query: RowQuery) -> Any:
+        """Return the filter of a query, which may ask for a number of its terms."""
+        models, enough, key = self._models, None, _terms(query.space)
+        if query.needed:
+            has = [models.FieldCondition(key=key, match=models.MatchValue(value=int(term))) for term in query.row[0]]
+            enough = models.MinShould(conditions=has, min_count=query.needed)
+        passing = None if query.filter is None else [self._condition(query.filter)]
+        return models.Filter(must=passing, min_should=enough) if passing or enough else None
 
     def _count_terms(
         self, columns: Sequence[int], space: Space, filter: Filter | None
     ) -> tuple[Mapping[int, int], int]:
         """Count documents by an index of the terms' columns: Qdrant cannot filter by a sparse vector."""
-        models, counts = self._models, dict[int, int]()
+        models = self._models
         passing = [] if filter is None else [self._condition(filter)]
         documents = len(self) if filter is None else self.count(filter)
         if len(columns) > SEPARATE_COUNTS:
             options = {"facet_filter": models.Filter(must=passing), "limit": UNBOUNDED, "exact": True}
             facets = self._ask(self._client.facet, self.name, _terms(space), **options).hits
             return {int(facet.value): int(facet.count) for facet in facets}, documents
-        for column in columns:
-            condition = models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column))
-            one_term = models.Filter(must=[condition, *passing])
-            counts[column] = self._ask(self._client.count, self.name, count_filter=one_term, exact=True).count
-        return counts, documents
+        has = [models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column)) for column in columns]
+        counts = self._ask(self._counts, [models.Filter(must=[condition, *passing]) for condition in has])
+        return dict(zip(columns, counts, strict=True)), documents
+
+    def _counts(self, filters: Sequence[Any]) -> list[int]:
+        """Count the documents that pass each filter; Qdrant has no request for several counts."""
+
+        def count(filter: Any) -> int:
+            return int(self._client.count(self.name, count_filter=filter, exact=True).count)
+
+        with ThreadPoolExecutor(COUNTED_TOGETHER) as pool:
+            return list(pool.map(count, filters))
 
     def optimize(self) -> None:
         """Do nothing: the server optimizes by itself."""

@@ -255,7 +255,7 @@ class SegmentedStore(NumberedWords):
     ) -> tuple[list[Document], dict[Space, Vectors]]:
         if vectors:
             return super()._checked(documents, vectors)
-        self._check_documents(documents)
+        self.check_documents(documents)
         return list({document.id: document for document in documents}.values()), {}
 
     def delete(self, ids: Sequence[str]) -> int:

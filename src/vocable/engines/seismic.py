@@ -10,20 +10,25 @@ Letters: n documents, m of them, q queries, v output vocabulary, k results.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self, TypeAlias, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.core.arrays import read_arrays, typed, write_arrays
+from vocable.core.processes import worker_pool
+from vocable.core.progress import progress
 from vocable.core.storage import ANOTHER_VERSION
+from vocable.core.tables import counted
 from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
@@ -33,6 +38,7 @@ from vocable.engines.folder import FolderStore
 from vocable.engines.protocols import Space
 from vocable.engines.snapshot import Snapshot
 from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.indexes import exact_kernels
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_numpy import Sparse
 from vocable.indexes.postings import Postings, query_arrays
@@ -60,7 +66,14 @@ TRIAL_DEPTH = 10  # k of the measured recall
 MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
 KIND, CLUSTERS_FILE = "clusters", "seismic.clusters"  # kind and name of the file of the clusters
+FEW_POSTINGS = 500_000  # that are built in about a second
+# Of building: 168,357 documents with 17 million postings took 48 s; 36 million random ones 4.4 GB, and over 6 minutes.
+POSTING_SECONDS, POSTING_BYTES = 3e-6, 120
 SUFFIX = ".index.seismic"  # Seismic appends it to the name of a file
+Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]  # columns, weights and starts of sparse vectors
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,8 @@ class SeismicIndex(ExactIndex):
         recall: float = SeismicOptions.recall,
     ) -> None:
         """Index `vectors` [n, v] as `ExactIndex` does; raise `ArgumentError` for a weight beyond float16."""
-        self._seismic, self.recall = require_extra("seismic", "seismic"), recall
+        require_extra("seismic", "seismic")
+        self.recall = recall
         vectors = as_vectors(vectors, "the documents")
         if vectors.data.max(initial=0) > MAX_STORED_WEIGHT:
             row = int(np.searchsorted(vectors.indptr, vectors.data.argmax(), side="right")) - 1
@@ -107,12 +121,27 @@ class SeismicIndex(ExactIndex):
         super().__init__(vectors, ids, meta)
         # Seismic's names are row numbers of the postings.
         ordered = vectors[self._order] if len(self._order) else vectors
-        documents = self._kind("Dataset")(vectors.shape[1])
         arrays = ordered.indices.astype(np.int64), ordered.data, ordered.indptr.astype(np.int64)
-        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # skips empty vectors
-        with _silent():
-            self._clusters = self._kind("Index").build_from_dataset(documents, n_postings=POSTINGS, **CLUSTERS)
+        self._clusters = self._built(arrays)
         self.efforts = self._measured(ordered)
+
+    def _built(self, arrays: Arrays) -> Any:
+        """Return the clusters of documents; a long building is another process's, which an interrupt ends at once."""
+        if (postings := len(arrays[1])) < FEW_POSTINGS:
+            return _clusters(arrays, self.shape[1])
+        minutes, gigabytes = postings * POSTING_SECONDS / 60, postings * POSTING_BYTES / 1e9
+        time = counted(max(1, round(minutes)), "minute")
+        cost = f"about {time} and {gigabytes:.1f} GB; random vectors take much longer"
+        logger.info("clusters of %s documents: %s", f"{self.shape[0]:,}", cost)
+        with tempfile.TemporaryDirectory() as folder, progress("clusters, seconds") as advance:
+            np.savez(given := os.fspath(Path(folder, "documents.npz")), *arrays)
+            with worker_pool(1, int) as pool:
+                building = pool.submit(_build, given, self.shape[1])
+                while not wait([building], 1).done:
+                    advance(1)
+            file = building.result()
+            with _silent():
+                return kind("Index", self.shape[1]).load(file)
 
     @checked
     def search(
@@ -140,7 +169,7 @@ class SeismicIndex(ExactIndex):
 
     def _candidates(self, queries: Sparse, k: int, effort: Effort, threads: int) -> np.ndarray:
         """Return the numbers of k documents that Seismic finds for each query, int32 [q, k], padded with -1."""
-        (starts, terms, weights), text = queries, self._seismic.get_seismic_string()
+        (starts, terms, weights), text = queries, require_extra("seismic", "seismic").get_seismic_string()
         bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         parts = [(terms[start:end].astype(text), weights[start:end]) for start, end in bounds]
         options = {"k": k, "query_cut": effort.terms, "heap_factor": effort.factor}
@@ -162,8 +191,6 @@ class SeismicIndex(ExactIndex):
         arrays = query_arrays(queries, self.shape[1])
         numbers = self._candidates(arrays, k, effort, threads or 0)
         scores = np.zeros(numbers.shape, dtype=np.float32)
-        from vocable.indexes import exact_kernels  # imports a compiler
-
         exact_kernels.score_candidates(self.postings.lists, len(self), arrays, numbers, scores)
         ranking = best(numbers, scores, k, None)  # the numbers are in the order of the ids
         rows = np.where(ranking.rows < 0, np.int32(-1), self._order[ranking.rows]) if len(self._order) else ranking.rows
@@ -191,7 +218,7 @@ class SeismicIndex(ExactIndex):
         """Return `TRIALS` queries [t, v], each of random terms of `PARTS` documents, and their rows, int32 [t, PARTS].
 
         A weight is the square root of weight times IDF. Such queries are as hard as real ones, or a little harder; the
-        heaviest terms of a document are far easier (docs/log.md).
+        heaviest terms of a document are far easier (research/search.md).
         """
         random, n = np.random.default_rng(0), len(self)
         chosen = random.integers(0, max(1, n), (TRIALS if n else 0, PARTS))
@@ -226,13 +253,12 @@ class SeismicIndex(ExactIndex):
             index.efforts = [Effort(int(row[0]), float(row[1]), float(row[2])) for row in header["efforts"]]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: {ANOTHER_VERSION} ({error!r})") from error
-        index._seismic = require_extra("seismic", "seismic")
         with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
             file.write(clusters.data)
             file.flush()
             try:
                 with _silent():
-                    index._clusters = index._kind("Index").load(file.name)
+                    index._clusters = kind("Index", index.shape[1]).load(file.name)
             except BaseException as error:  # a panic of the engine is not an Exception
                 if isinstance(error, KeyboardInterrupt):
                     raise
@@ -241,9 +267,28 @@ class SeismicIndex(ExactIndex):
             raise VectorsError(f"{place}: belongs to other documents (the index is damaged)")
         return index
 
-    def _kind(self, name: str) -> Any:
-        """Return Seismic's class with this name that fits the number of columns."""
-        return getattr(self._seismic, f"Seismic{name}{'' if self.shape[1] <= SMALL else 'LV'}")
+
+def _build(documents: str, columns: int) -> str:
+    """Build the clusters of saved arrays in a worker process, and return their file."""
+    with np.load(documents) as saved:
+        arrays = saved["arr_0"], saved["arr_1"], saved["arr_2"]
+    clusters = _clusters(arrays, columns)
+    with _silent():
+        clusters.save(documents)
+    return f"{documents}{SUFFIX}"
+
+
+def _clusters(arrays: Arrays, columns: int) -> Any:
+    """Return Seismic's clusters of documents [n, columns], named by their rows."""
+    documents = kind("Dataset", columns)(columns)
+    documents.add_documents_by_id(list(map(str, range(len(arrays[2]) - 1))), *arrays)  # skips empty vectors
+    with _silent():
+        return kind("Index", columns).build_from_dataset(documents, n_postings=POSTINGS, **CLUSTERS)
+
+
+def kind(name: str, columns: int) -> Any:
+    """Return Seismic's class with this name that fits the number of columns."""
+    return getattr(require_extra("seismic", "seismic"), f"Seismic{name}{'' if columns <= SMALL else 'LV'}")
 
 
 def _without(sources: np.ndarray, rows: np.ndarray) -> np.ndarray:

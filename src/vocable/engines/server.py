@@ -20,24 +20,22 @@ from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
+from vocable.core.cancelling import answer_by, stop_if_cancelled
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.core.tables import counted, masked
 from vocable.data import Document
-from vocable.engines.base import STORE_FORMAT, Row, RowStore, Vectors
-from vocable.engines.filters import Filter
+from vocable.engines.base import STORE_FORMAT, Row, SpaceSearch, Vectors
 from vocable.engines.hashed_words import HashedWords
-from vocable.engines.kept_counts import KeptCounts
+from vocable.engines.health import Health, asking_for
+from vocable.engines.kept_counts import CountingStore
 from vocable.engines.protocols import Lexicon, Space
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
 from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.ranking import Ranking
-from vocable.options import Matching
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +48,14 @@ NAMED = 10  # number of documents that a message names
 TIMEOUT = 60  # seconds of one attempt
 SHARD_SECONDS = 5  # during which a write waits for a lost shard on the server; by default a minute
 LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # shortest time limit of an attempt: to read, to write
-MODEL_SECONDS = 5.0  # between checks whether the searched collection was replaced by another model's
+FIRST_SHARES = 3  # of the patience: the first attempt to read has one of them, so that a second is made
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice the previous pause
 
 
 writing: ContextVar[bool] = ContextVar("writing", default=False)
 deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
+longest: ContextVar[float] = ContextVar("longest", default=float("inf"))
+shares: ContextVar[int] = ContextVar("shares", default=1)  # of the remaining patience, one of which an attempt has
 
 
 class BusyError(Exception):
@@ -66,15 +66,13 @@ class BusyError(Exception):
         self.wait = wait
 
 
-class ServerStore(RowStore):
+class ServerStore(CountingStore):
     """A store on a server, reached through a driver."""
 
     driver_errors: tuple[type[Exception], ...] = ()
     kind: ClassVar[str] = "collection"  # the engine's word for a collection, in messages
-    joint: ClassVar[str] = "-"  # between the name, which is an alias, and the number of the collection
     name: str  # name of the collection on the server
     options: Any  # the engine's options, a record of `about.options`
-    checked = 0.0  # time of the last check of the model
     said = -SAID_SECONDS  # time when the reason for waiting was last logged
     uncounted_depth = MIN_DEPTH
     reached = False  # whether the server has ever answered; if not, a failed connection means a wrong address
@@ -91,59 +89,11 @@ class ServerStore(RowStore):
     def _exists(self) -> bool: ...
 
     @abstractmethod
-    def _read_record(self) -> Mapping[str, Any]:
-        """Return the record of the collection; without one, raise `KeyError`, `TypeError` or `ValueError`."""
-
-    @abstractmethod
     def _write_record(self, record: Mapping[str, object]) -> None: ...
 
     @abstractmethod
     def _wait(self, error: Exception) -> float | None:
         """Return the seconds to wait before a failed request is repeated; None if repeating is no use."""
-
-    @abstractmethod
-    def _named(self, name: str) -> str | None:
-        """Return the collection with the name or the alias `name`, or None. `_ask` calls this method."""
-
-    @abstractmethod
-    def _take_name(self, name: str) -> None:
-        """Give this collection the name `name` atomically; its holder loses the name. `_ask` calls this method."""
-
-    @abstractmethod
-    def _count_terms(
-        self, columns: Sequence[int], space: Space, filter: Filter | None
-    ) -> tuple[Mapping[int, int], int]:
-        """Count the documents that pass a filter and have each term, by column, and all that pass, without caching."""
-
-    @classmethod
-    def generation(cls, address: str) -> int:
-        """Return the number of the collection whose alias is the name at an address; 0 if the name is no alias.
-
-        Raises `VectorsError` if vocable did not create the collection.
-        """
-        store = cls(address, new=True)
-        try:
-            if not store._exists():
-                return 0
-            cls.open(address).close()
-            prefix, name = store.name + cls.joint, str(store._ask(store._named, store.name))
-        finally:
-            store.close()
-        number = name.removeprefix(prefix)
-        return int(number) if name != number and number.isdecimal() else 0
-
-    @classmethod
-    def numbered(cls, address: str, number: int) -> str:
-        """Return the address of the collection with this number."""
-        return f"{address}{cls.joint}{number}"
-
-    def take_name(self, address: str) -> None:
-        """Give this collection the name at an address; another collection loses the name."""
-        other = type(self)(address, new=True)
-        name = other.name
-        other.close()
-        with patiently():
-            self._ask(lambda: None if self._named(name) == self.name else self._take_name(name))
 
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
@@ -167,6 +117,7 @@ class ServerStore(RowStore):
                 if record.get("format") != STORE_FORMAT:
                     raise VectorsError(f"{store.place}: {ANOTHER_VERSION}")
                 store._configure(record["spaces"], dict(record["settings"]))
+                store._kept_record = dict(record), time.monotonic()
             except (KeyError, TypeError, ValueError) as error:
                 raise VectorsError(f"{store.place}: vocable did not make the {cls.kind} {store.name!r}") from error
         return store
@@ -183,10 +134,8 @@ class ServerStore(RowStore):
     def configure(self, settings: dict[str, object]) -> None:
         with patiently():
             self._write_record(self._record() | {"settings": settings})
+        self._forget()
         self.settings = settings
-
-    def version(self) -> object:
-        return self._read_record().get("version")
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -209,6 +158,11 @@ class ServerStore(RowStore):
     def _words(self) -> HashedWords:
         return HashedWords(self)
 
+    @cached_property
+    def health(self) -> Health:
+        """The results of the last requests; a service sets its own."""
+        return Health()
+
     @property
     def lexicon(self) -> Lexicon:
         return self._words if self.settings.get("bm25") else super().lexicon
@@ -223,29 +177,26 @@ class ServerStore(RowStore):
             self.optimize()  # counts see what is written
             self._words.warn_of_drift()
 
-    def count_terms(
-        self, columns: np.ndarray, space: Space = "sparse", filter: Filter | None = None
-    ) -> tuple[np.ndarray, int]:
-        """Count documents as any store does; counts are kept for a few seconds."""
-
-        def ask(missing: Sequence[int]) -> tuple[Mapping[int, int], int]:
-            return self._count_terms(missing, space, filter)
-
-        return self._kept_counts.count((space, filter), columns, self.version(), ask)
-
     def _set_version(self, version: str | None) -> None:
         """Write a version into the record; the name may already belong to a replacement of this collection."""
         self._write_record({**self._read_record(), "version": version})
+        self._forget()
 
     def settings_now(self) -> Mapping[str, Any]:
-        return self._read_record()["settings"]
+        with asking_for("record"):
+            return self._read_record()["settings"]
 
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
         self._noted = threading.local()
-        self._kept_counts = KeptCounts()
-        self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
+        self._forget()
+        self.page = getattr(self.options, "bulk", None) or self.page
+
+    def set_run(self, options: Mapping[str, object]) -> None:
+        """Write by these options of a run; other options stay as the store was created."""
+        self.options = replace(self.options, **{name: options[name] for name in self.about.of_run if name in options})
+        self.page = getattr(self.options, "bulk", None) or self.page
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         """Add documents with their vectors, as in any store.
@@ -301,19 +252,18 @@ class ServerStore(RowStore):
             left = [name for number in sorted(unwritten) for name in unwritten[number]]
             raise _naming(errors[0], left, "written") from errors[0]
 
-    def _search(self, queries: Vectors, k: int, space: Space, filter: Filter | None, matching: Matching) -> Ranking:
-        """Carry out a search; with the option `partial`, note what the ranking is `missing`.
+    def search_all(self, searches: Sequence[SpaceSearch]) -> list[Ranking]:
+        for search in searches:
+            self._check_search(search.k, search.matching)
+        return self._rankings(searches)
 
-        Every few seconds, check whether a collection of another model has taken the name; if so, raise `VectorsError`.
-        """
+    def _rankings(self, searches: Sequence[SpaceSearch]) -> list[Ranking]:
+        """Carry out searches; with the option `partial`, note what the rankings are `missing`."""
         self._noted.missing = None
-        ranking = replace(super()._search(queries, k, space, filter, matching), missing=self.missing)
-        if time.monotonic() - self.checked > MODEL_SECONDS:
-            now = self.settings_now()
-            if any(now.get(name) != self.settings.get(name) for name in ("meta", "dense_fingerprint")):
-                raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
-            self.checked = time.monotonic()
-        return ranking
+        with asking_for("search"):
+            rankings = super()._rankings(searches)
+        self.health.missing = self.missing
+        return [replace(ranking, missing=self.missing) for ranking in rankings]
 
     @property
     def missing(self) -> str | None:  # type: ignore[override]
@@ -343,21 +293,27 @@ class ServerStore(RowStore):
         """
         began, attempts = time.monotonic(), 0
         failures: tuple[type[Exception], ...] = (BusyError, *self.driver_errors)
-        ends = deadline.set(began + patience())
+        ends = deadline.set(min(began + patience(), answer_by.get()))
+        parts = shares.set(1 if writing.get() else FIRST_SHARES)
+        turn = None if writing.get() else self._turn
         try:
-            while True:
-                try:
-                    answer = call(*given, **named)
-                except failures as error:
-                    attempts, spent = attempts + 1, time.monotonic() - began
-                    if attempts > 1 and "already exists" in str(error):
-                        return None  # an earlier attempt created it, and its answer was lost
-                    time.sleep(self._pause(error, attempts, spent))
-                else:
-                    self.reached = True
-                    return answer
+            with self.health.asking():
+                while True:
+                    stop_if_cancelled()
+                    try:
+                        answer = self.health.send(partial(call, *given, **named), turn)
+                    except failures as error:
+                        attempts, spent = attempts + 1, time.monotonic() - began
+                        if attempts > 1 and "already exists" in str(error):
+                            return None  # an earlier attempt created it, and its answer was lost
+                        time.sleep(self._pause(error, attempts, spent))
+                        shares.set(1)
+                    else:
+                        self.reached = True
+                        return answer
         finally:
             deadline.reset(ends)
+            shares.reset(parts)
 
     def _pause(self, error: Exception, attempts: int, spent: float) -> float:
         """Return the seconds before a failed request is repeated; raise its error if it must not be repeated."""
@@ -367,11 +323,13 @@ class ServerStore(RowStore):
         wait: float | None = error.wait if isinstance(error, BusyError) else self._wait(error)
         if wait is None:
             raise VectorsError(f"{self.place}: {message}") from error
-        left = patience() - spent
+        left = deadline.get() - time.monotonic()
         pause: float = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
         if wait < left and left > FIRST_PAUSE:
             pause = min(pause, left)  # make the last attempt when the patience ends
-        if pause > left:
+        # A server that was quick and is silent hangs: a service lets others know at once.
+        silent = shares.get() > 1 and spent >= patience() / shares.get() and self.health.hangs(spent)
+        if pause > left or silent:
             tried = f"{counted(attempts, 'time')} in {spent:.0f} s" + (
                 f", it asks to wait {wait:.0f} s" if wait else ""
             )
@@ -380,6 +338,8 @@ class ServerStore(RowStore):
             self.said = time.monotonic()
             logger.warning("%s: %s: waiting, for at most %.0f s", self.place, message, left)
         return pause
+
+    _turn: Callable[[], object] | None = None  # turns to another node, in an engine that may ask two at a time
 
     def _reason(self, error: Exception) -> str:
         """Return the server's reason for an error, without the driver's words."""
@@ -399,23 +359,34 @@ def patiently() -> Iterator[None]:
     """Repeat all requests in this block, reads too, for as long as a write would be repeated."""
     token = writing.set(True)
     try:
-        yield
+        with asking_for("write"):
+            yield
     finally:
         writing.reset(token)
 
 
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Repeat requests in this block for at most some seconds."""
+    token = longest.set(seconds)
+    try:
+        yield
+    finally:
+        longest.reset(token)
+
+
 def patience() -> float:
     """Return the number of seconds after the first attempt during which a request is repeated."""
-    return WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE
+    return min(longest.get(), WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE)
 
 
 def seconds_left(nodes: int = 1) -> float:
-    """Return the time limit of an attempt at one of `nodes` nodes: an equal share of the remaining patience.
+    """Return the time limit of an attempt at one of `nodes` nodes: an equal share of the remaining patience, or less.
 
     The limit is long enough for a server that waits for a lost shard, and at most `TIMEOUT`.
     """
     least = LEAST_SECONDS[writing.get()]
-    return min(TIMEOUT, max(least, (deadline.get() - time.monotonic()) / nodes))
+    return min(TIMEOUT, max(least, (deadline.get() - time.monotonic()) / max(nodes, shares.get())))
 
 
 def shortened(message: str) -> str:

@@ -59,7 +59,7 @@ class LiveSegment:
         return rows if self.gone is None else np.where((rows >= 0) & self.gone[rows], -1, rows)
 
     def left_out(self, filter: Filter | None) -> np.ndarray | None:
-        """Return whether each document is gone or does not pass a filter, bool [n]; None if no document is."""
+        """Return whether each document is gone or does not pass a filter, bool [n]; None if all pass."""
         return self.gone if filter is None else ~np.asarray(self.allowed(filter))
 
     @cached_property
@@ -77,11 +77,7 @@ class LiveSegment:
         return self.segment.words.postings.frequency(None, self.gone)
 
 
-def _counts_of_words(filter: Filter | None) -> dict[str, int]:
-    return {}
-
-
-def _counts_of_terms(filter: Filter | None) -> dict[int, int]:
+def _no_counts(filter: Filter | None) -> dict[Any, int]:
     return {}
 
 
@@ -136,8 +132,8 @@ class Snapshot:
         self._given_counts = counts  # not itself: a cycle would keep the files of an old commit open
         self._weighed: dict[int, WeighedWords] = {}  # by part
         # Numbers of documents with a word or a term, by the filter that they pass.
-        self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
-        self._term_counts = lru_cache(KEPT_FILTERS)(_counts_of_terms)
+        self._word_counts = lru_cache(KEPT_FILTERS)(_no_counts)
+        self._term_counts = lru_cache(KEPT_FILTERS)(_no_counts)
 
     @property
     def _counts(self) -> BM25Counts:
@@ -295,8 +291,8 @@ class Snapshot:
             columns = np.array([part.segment.words.column(word) for word in new], np.int64)
             places = np.flatnonzero(columns >= 0)
             counts[places] += part.segment.words.postings.frequency(columns[places], part.left_out(filter))
-        known.update(zip(new, counts.tolist(), strict=True))
-        return np.array([known[word] for word in words], np.int64)
+        known |= {word: count for word, count in zip(new, counts.tolist(), strict=True) if count}  # of no other query
+        return np.array([known.get(word, 0) for word in words], np.int64)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""
