@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from vocable.collection import suggestion as suggestion_module
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.index import index
@@ -178,6 +179,23 @@ def test_words_that_no_document_has_get_a_suggestion(
 ) -> None:
     assert suggested(collection, query) == suggestion
     assert search(collection, [query])[0].to_json().get("suggestion") == suggestion
+
+
+def test_the_first_unknown_words_get_suggestions_wherever_they_stand(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+    nearest = suggestion_module._nearest
+    monkeypatch.setattr(
+        suggestion_module, "_nearest", lambda given, word: looked_up.append(word) or nearest(given, word)
+    )
+    unknown = [f"zzyzx{letters}" for letters in ("aa", "bb", "cc", "dd")]
+    query = " ".join(["librarain", *unknown, "bokks", "Librarain", "librarain"])
+    assert suggested(collection, query) == " ".join(["librarian", *unknown, "bokks", "Librarain", "librarian"])
+    assert looked_up == ["librarain", *unknown]
+    note = search(collection, [" ".join(f"zzyzx{number}" for number in range(11_000))])[0].note
+    assert note is not None
+    assert "zzyzx4 and 495 others" in note
 
 
 @pytest.mark.parametrize(

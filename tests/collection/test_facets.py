@@ -46,6 +46,7 @@ def test_a_line_names_the_most_frequent_values() -> None:
 def test_a_search_counts_fields_of_its_best_hits(backbones: dict[str, Path], documents: Any, corpus: Path) -> None:
     with index(str(backbones["bert"]), corpus, corpus.parent / "facets", bm25=True, device="cpu") as made:
         [answer] = search(made, ["the old fox reads"], 3, facets="lang, lang/")
+        assert search(made, ["the old fox reads"], 3, facets=["lang", "lang/", "lang"])[0].facets == answer.facets
         assert len(answer.hits) == 3
         first, second = answer.facets
         every = search(made, ["the old fox reads"], 100)[0].hits

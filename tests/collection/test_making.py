@@ -27,10 +27,10 @@ from vocable.data import Document
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.vectors import VectorsMeta, write_vectors
-from vocable.engines import server
+from vocable.engines import aliases, kept_counts
 from vocable.engines.protocols import engine_of, engines
 from vocable.engines.server import ServerStore
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, GoneError, VectorsError
 
 V = 20
 SERVERS = [name for name, engine in engines().items() if issubclass(engine, ServerStore)]
@@ -155,7 +155,8 @@ def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: t
 def test_an_open_collection_follows_a_replacement_by_the_same_model(
     place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MODEL_SECONDS", 0.0)
+    monkeypatch.setattr(aliases, "FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(kept_counts, "RECORD_SECONDS", 0.0)
     here, query = place(), csr_array(np.ones((1, V), np.float32))
     corpora[0].index(here, replace=True)
     engine, address = engine_of(here)
@@ -169,6 +170,36 @@ def test_an_open_collection_follows_a_replacement_by_the_same_model(
             store.search(query)
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_open_collection_refuses_the_vectors_of_another_model(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, number: int
+) -> None:
+    here, query = place(), csr_array(np.ones((1, V), np.float32))
+    corpora[0].index(here)  # the name is its own
+    for corpus in corpora[1 : 1 + number]:
+        corpus.index(here, replace=True)
+    engine, address = engine_of(here)
+    store = engine.open(address)
+    assert len(store.search(query, 9).hits(0)) == (5, 7)[number]
+    Corpus(tmp_path, "x", 2, model="another").index(here, replace=True)
+    for _ in range(2):  # nobody has looked at the name since
+        with pytest.raises(GoneError):
+            store.search(query, 9)
+    store.close()
+
+
+def test_an_open_collection_moves_at_once_when_the_same_model_takes_its_name(
+    place: Callable[[], str], corpora: tuple[Corpus, ...]
+) -> None:
+    here, query = place(), csr_array(np.ones((1, V), np.float32))
+    corpora[0].index(here)
+    engine, address = engine_of(here)
+    store = engine.open(address)
+    corpora[1].index(here, replace=True)
+    assert len(store.search(query, 9).hits(0)) == 7
+    store.close()
 
 
 class Killed(BaseException):
@@ -244,7 +275,7 @@ def test_a_corpus_without_documents_leaves_the_name_free(corpora: tuple[Corpus, 
 @pytest.mark.slow
 def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable[[], str], tmp_path: Path) -> None:
     corpus, there = tmp_path / "corpus.jsonl", place()
-    corpus.write_text('{"text": "no id"}\n')
+    corpus.write_text('{"_id": "no text"}\n')
     with pytest.raises(DataError, match=r"corpus\.jsonl:1"):
         vo.index("vocable-mini", corpus, there, device="cpu")
     with pytest.raises(VectorsError):
@@ -304,3 +335,30 @@ def test_another_model_and_stored_vectors_have_no_dense_vectors_beside_them(
     vo.encode(BUILT_IN_MODEL, corpus, output=tmp_path / "vectors")
     with vo.index(str(tmp_path / "vectors"), corpus, tmp_path / "stored") as collection:
         assert collection.spaces == ("sparse", "bm25")
+
+
+def test_a_document_that_a_server_cannot_store_is_refused_before_any_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served("opensearch", tmp_path, monkeypatch) as named:
+        corpus, here = Corpus(tmp_path, "a", 9), named("refused")
+        rows = [{"_id": "x" * 40_000 if row == 8 else f"a{row}", "text": "text"} for row in range(9)]
+        Path(corpus.file).write_text("\n".join(map(json.dumps, rows)))
+        engine, address = engine_of(here)
+        monkeypatch.setattr(engine, "upsert", lambda *given: pytest.fail("a document is written"))
+        with pytest.raises(DataError):
+            corpus.index(here)
+        assert engine.find(address) is None
+
+
+def test_the_rate_is_that_of_the_run(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
+    here, corpus = tmp_path / "folder", corpora[0]
+    made = vo.index(corpus.vectors, corpus.file, here)
+    assert made.built is not None
+    assert (made.built.of_run, made.built.texts) == (5, 5)
+    assert made.built.texts_per_second == pytest.approx(5 / made.built.seconds)
+    made.close()
+    again = vo.index(corpus.vectors, corpus.file, here)
+    assert again.built is not None
+    assert (again.built.of_run, again.built.texts, again.built.texts_per_second) == (0, 5, 0)
+    again.close()

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.collection.test_making import SERVERS, served
+from tests.engines.recount import recount
 from vocable.collection import models
 from vocable.collection.answers import search
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.collection.passages import document_of, passages_of
 from vocable.collection.records import Changed
-from vocable.collection.recount import check
 from vocable.collection.verbs import delete
 from vocable.collection.writer import CollectionWriter
 from vocable.data import Document
@@ -96,7 +96,7 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
         assert [(hit.document.id, hit.passage) for hit in found.hits] == [
             (hit.document.id, hit.passage) for hit in wanted.hits
         ]
-    counted: Any = check(place)
+    counted = recount(place)
     assert counted.wrong == 0
 
 
@@ -116,7 +116,7 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
     there = {one.id: one for one in [*documents, *shorter, *longer] if one.id != "d13"}
     weighed = tmp_path / "then"  # BM25's weights are for the mean length of the making
     with open_index(place) as opened:
-        counted: Any = check(place)
+        counted = recount(place)
         assert (counted.documents, counted.wrong) == (len(opened.store), 0)
         passages = [one for document in there.values() for one in passages_of(document, opened.models.documents)]
         assert sorted(opened.store.ids()) == sorted(one.id for one in passages)
@@ -159,7 +159,7 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
         passages = [one for document in there.values() for one in passages_of(document, opened.models.documents)]
         assert sorted(opened.store.ids()) == sorted(one.id for one in passages)
         assert {document_of(one.id) for one in passages} == {*there}
-    counted: Any = check(place)
+    counted = recount(place)
     assert (counted.documents, counted.wrong) == (len(passages), 0)
 
 

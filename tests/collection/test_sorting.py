@@ -111,3 +111,10 @@ def test_numbers_are_sorted_as_python_sorts(numbers: list[float | None], reverse
     known = [name for name in names if "n" in fields[name]]
     expected = sorted(known, key=lambda name: fields[name]["n"], reverse=reverse)
     assert [name for name, _ in found.hits(0)] == expected + [name for name in names if name not in known]
+
+
+def test_large_numbers_are_sorted_by_all_their_digits() -> None:
+    numbers = {"a": 2**53 + 1, "b": 2**53, "c": 10**400, "d": float(2**53), "e": -(10**400)}
+    ranking = ranking_of([[(name, 1.0) for name in numbers]], 5)
+    ranked = sorted_by(ranking, "n", lambda ids: [{"n": numbers[name]} for name in ids])
+    assert [name for name, _ in ranked.hits(0)] == ["e", "b", "d", "a", "c"]

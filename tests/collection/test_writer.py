@@ -276,6 +276,27 @@ def test_an_addition_says_what_was_lost_of_its_texts(
     ]
 
 
+def test_texts_that_the_dense_model_reads_in_part_are_counted_and_said(
+    dense: str, documents: list[Document], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = SentenceTransformer(dense, device="cpu")
+    long = [one._replace(text=" ".join([one.text] * (30 if n % 2 else 1))) for n, one in enumerate(documents)]
+    read = model.max_seq_length
+    first, second = (
+        sum(len(model.tokenizer(one.full)["input_ids"]) > read for one in part) for part in (long[:5], long[5:9])
+    )
+    assert 0 < first < 5
+    collection = index("vocable-mini", long[:5], tmp_path / "index", dense=dense)
+    assert (collection.built.dense_truncated, collection.built.dense_length) == (first, read)
+    assert f"{first} texts cut at {read} tokens for the dense vectors" in str(collection.built)
+    collection.add(long[5:9])
+    assert f"{second} texts cut at {read} tokens for the dense vectors" in caplog.text
+    caplog.clear()
+    collection.search(["fox " * 200, "a fox"])
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"1 of 2 queries were cut at {length} tokens" for length in (128, read)]
+
+
 @pytest.mark.parametrize("step", [".segment", ".gone-", "commit.json"])
 def test_a_full_disk_leaves_the_last_commit_and_the_message_names_the_file(
     place: Path, documents: list[Document], monkeypatch: pytest.MonkeyPatch, step: str

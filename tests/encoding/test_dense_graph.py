@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.encoding.dense_models import DENSE_GRAPH, DenseGraph, dense_fingerprint, is_dense_graph, load_dense
+from vocable.encoding.dense_models import (
+    DENSE_GRAPH,
+    DenseGraph,
+    count_cut,
+    dense_fingerprint,
+    is_dense_graph,
+    load_dense,
+)
 from vocable.encoding.hub import BUILT_IN_DENSE, locate
 from vocable.errors import ModelError
 
@@ -49,6 +56,11 @@ def test_a_text_counts_to_the_256th_token(graph: DenseGraph) -> None:
     vectors = graph.encode_document([long, long + "snow", "list " * 253 + "snow"])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     assert vectors[0] @ vectors[2] < 0.9999
+
+
+def test_texts_of_more_than_256_tokens_are_counted(graph: DenseGraph) -> None:
+    assert graph.get_max_seq_length() == 256  # of which two are special tokens
+    assert count_cut(graph, ["list " * 254, "list " * 255, "a fox", "", "list " * 900], "document") == 2
 
 
 def test_the_fingerprint_changes_with_graph_tokenizer_and_settings(copied: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from vocable.collection.verbs import add
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.load import load, load_encoder
 from vocable.encoding.model_fingerprint import differences, number_type
-from vocable.encoding.models import encoding_model
+from vocable.encoding.models import check_unchanged, encoding_model
 from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError, VectorsError
@@ -195,3 +196,20 @@ def test_an_option_of_a_search_is_no_change_of_the_model(documents: list[Documen
     with open_index(tmp_path / "index") as collection:
         assert len(collection.search(["fox"], query_idf=0.0, max_terms=3)) == 1
         assert collection.add([Document("new", "owl")]).added == 1
+
+
+def test_queries_of_another_model_need_only_the_same_document_side() -> None:
+    opened = index("vocable-mini", ["A fox reads at night.", "Owls forget the lazy dog."], dense=None, no_dense=True)
+    looked_up = opened.with_model("vocable-mini-doc")
+    [answer] = search(looked_up, ["a fox"], 1, weights={"sparse": 1.0}, query_idf=0)
+    query = TextEncoder(load_encoder("vocable-mini-doc"), "query").encode(["a fox"])
+    expected = (query @ opened.like([answer.hits[0].document.id], max_terms=None).T).toarray()[0, 0]
+    assert answer.hits[0].score == pytest.approx(expected, rel=1e-5)
+    meta = opened.settings.meta
+    other = replace(meta, fingerprint=meta.fingerprint | {"graph": "00000000"})
+    with pytest.raises(VectorsError) as error:
+        check_unchanged(load_encoder("vocable-mini-doc"), other, "my-index", "index again", only_documents=True)
+    assert "(graph)" in str(error.value)
+    changed = replace(meta, fingerprint=meta.fingerprint | {"query.max_length": 7})
+    with pytest.raises(VectorsError):  # a model of the same name must be the same on both sides
+        check_unchanged(load_encoder("vocable-mini"), changed, "my-index", "index again")

@@ -29,7 +29,7 @@ from vocable.encoding.models import encoding_model
 from vocable.encoding.shards import in_turn, make_all
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import read_vectors
-from vocable.errors import ArgumentError, InUseError, MissingExtraError, VectorsError
+from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
 
 PART = 4
 PARTS = 6  # other processes have larger parts: they make the same vectors of shards of one part each
@@ -323,3 +323,15 @@ def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: 
     assert killed[0] != os.getpid()
     assert (made.texts, made.shards) == (22, PARTS)
     same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_bad_line_leaves_nothing_that_the_corrected_source_meets(toy_model: SparseEncoder, tmp_path: Path) -> None:
+    lines = [json.dumps({"_id": f"d{number}", "text": "the old fox"}) + "\n" for number in range(9)]
+    source, output = tmp_path / "texts.jsonl", tmp_path / "out"
+    for bad in (0, 8):  # in the first shard, and in the last
+        source.write_text("".join([*lines[:bad], '{"text": "no id"}\n', *lines[bad + 1 :]]), encoding="utf-8")
+        with pytest.raises(DataError):
+            vo.encode(toy_model, source, output=output, shards=3)
+        assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+    source.write_text("".join(lines), encoding="utf-8")
+    assert vo.encode(toy_model, source, output=output, shards=3).texts == 9

@@ -203,7 +203,7 @@ GOOD = (
         ([[2, 3]], [[1.0, float("nan")]], GOOD, "not a positive number"),
         ([[2, 3]], [[1.0]], GOOD, "numbers of indices and values"),
         ([[2]], [[1.0]], GOOD.replace("1,", "9,", 1), "stored in format 9"),
-        ([[2]], [[1.0]], GOOD.replace('"m"', "5"), "model and vocabulary"),
+        ([[2]], [[1.0]], GOOD.replace('"m"', "5"), "another version"),
         ([[2]], [[1.0]], "{", "its metadata is damaged"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
@@ -23,6 +23,7 @@ from vocable.explanation.explain import (
     MatchedTerm,
     expand_text,
     expand_vector,
+    explain_hits,
     explain_texts,
     explain_vectors,
     text_terms,
@@ -219,3 +220,15 @@ def test_names_of_terms_are_made_once_for_a_text(toy_model: SparseEncoder, monke
     monkeypatch.setattr(torch_model, "output_terms", lambda *of: calls.append(of) or made(*of))
     assert len(text_terms(toy_model, ["A librarian carefully measures a vocabulary"])[0]) > 1
     assert len(calls) == 1
+
+
+def test_hits_are_explained_as_each_vector_alone() -> None:
+    documents = vstack([row(0, 1, 0, 2, 0), row(3, 1.5, 0, 0, 2), row(0, 0, 0, 0, 0)], format="csr")
+    query, tokens = row(1, 2, 0, 0, 1), [["array"], ["list", "set"], []]
+    found = explain_hits(query, csr_array(documents), NAMES, ["list"], tokens, wacky={"array"})
+    assert found == [
+        explain_vectors(query, csr_array(documents[[number]]), NAMES, ["list"], words, {"array"})
+        for number, words in enumerate(tokens)
+    ]
+    with pytest.raises(VectorsError):
+        explain_hits(query, csr_array(documents), NAMES, ["list"], tokens[:2])

@@ -20,7 +20,7 @@ from vocable.explanation.highlights import (
     word_marks,
 )
 from vocable.language.languages import ENGLISH_STOP_WORDS, language_of, stop_words
-from vocable.language.words import stemmed, word_spans, words
+from vocable.language.words import names, stemmed, word_spans, words
 
 WORDS = ["fox", "foxes", "Reads", "the", "naïve", "東京都", "हिन्दी", "x", "isn't"]
 TEXTS = st.lists(st.sampled_from([*WORDS, "nothing", "about", "ต้นไม้"]), max_size=120).map(" ".join)
@@ -30,7 +30,9 @@ TEXTS = st.lists(st.sampled_from([*WORDS, "nothing", "about", "ต้นไม�
 def test_spans_are_the_words(text: str) -> None:
     spans = word_spans(text)
     if text.lower() == text and text.isprintable() and not re.search("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]", text):
-        assert [one for start, end in spans for one in words(text[start:end])] == words(text)
+        kept = [text[start:end] for start, end in spans]
+        assert [one for word in kept if not names(word) for one in words(word)] == words(text)
+        assert [one for word in kept for one in names(word)] == names(text)
     assert all(0 <= start < end <= len(text) for start, end in spans)
 
 
@@ -59,6 +61,12 @@ def test_pairs_of_characters_are_one_mark() -> None:
     words = QueryWords("東京都", "english")
     assert word_marks("私は東京都に", words.words_of("私は東京都に")) == [Mark(2, 5, "東京")]
     assert word_marks("x" * MARKED_CHARACTERS + " fox", {"fox": {"fox"}}) == []
+
+
+def test_a_name_is_one_mark() -> None:
+    words, text = QueryWords("e-mail in C++ 3.14?", "english"), "C++11 sends E-Mail and mail, 3.14"
+    marks = word_marks(text, words.words_of(text))
+    assert [text[mark.start : mark.end] for mark in marks] == ["C++", "E-Mail", "mail", "3.14"]
 
 
 @example("nothing " * 30 + "fox reads", 20)

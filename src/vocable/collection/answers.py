@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection as Container
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Unpack, cast
 
 from scipy.sparse import csr_array
@@ -22,13 +23,14 @@ from vocable.collection.plan import SPARE_HITS, EncodedQueries, SearchPlan
 from vocable.collection.records import Answer, Hit, ranked_by
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.collection.verbatim import VERBATIM_MATCH
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoding.terms import term_places
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
-from vocable.explanation.explain import Explanation, explain_vectors, text_terms
+from vocable.explanation.explain import Explanation, explain_hits, text_terms
 from vocable.explanation.highlights import MARKED_CHARACTERS, QueryWords, Snippet, snippet, word_marks
 from vocable.indexes.fusion import ScoreParts
 from vocable.indexes.ranking import Ranking
@@ -61,7 +63,7 @@ class Answers(Sequence[Answer]):
     @property
     def vectors(self) -> csr_array:
         """Return the sparse vectors of the queries [q, v]."""
-        return self.encoded.vectors.sparse
+        return (self.encoded.extended or self.encoded).vectors.sparse
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -78,21 +80,34 @@ class Answers(Sequence[Answer]):
         return self._made[number]
 
     def _answer(self, number: int) -> Answer:
+        """Read the documents of an answer, without copies of one text, and mark what the query has found in them."""
         query, plan, like = self.queries[number], self.plan, self.plan.like is not None
+        # Read all candidates if they are grouped by page, else the hits, or as many as facets count.
         k, offset = plan.depths.k, plan.depths.offset
-        ranked, documents_of = self.candidates.hits(number), self.collection.documents
-        needed = max(offset + k, SPARE_HITS if plan.facets else 0)
-        best = merged(ranked, len(ranked) if plan.by_page else needed, documents_of)
+        ranked = self.candidates.hits(number)
+        needed = len(ranked) if plan.by_page else max(offset + k, SPARE_HITS if plan.facets else 0)
+        documents_of = partial(self.encoded.documents, documents_of=self.collection.documents)
+        # If each read is a request, the first answer reads the documents of all queries.
+        if not self._made and not self.collection.store.about.cheap_reads:
+            firsts = (self.candidates.hits(other)[:needed] for other in range(len(self)))
+            documents_of([name for hits in firsts for name, _ in hits])
+        # The listed hits, and the pages with their sections. A document in both is made ready once.
+        best = merged(ranked, needed, documents_of)
         listed = best[offset : offset + k]
         pages = grouped(best, lambda hit: page_of(hit.document), offset + k)[offset:] if plan.by_page else []
         whole = {hit.document.id: hit for hit in [*listed, *(page[0] for page in pages)]}
+        stop_if_cancelled()
+        # A hit gets its rank here, since the list and the pages count differently.
         shown = self._shown(number, [*whole.values()])
         hits = tuple(shown[hit.document.id]._replace(rank=rank) for rank, hit in enumerate(listed, start=offset + 1))
         entries = tuple(
-            shown[first.document.id]._replace(rank=rank, sections=_sections(further))
+            shown[first.document.id]._replace(
+                rank=rank, sections=tuple(FurtherSection.of(hit.document, hit.score) for hit in further[:FURTHER])
+            )
             for rank, (first, *further) in enumerate(pages, start=offset + 1)
         )
         facets = tuple(facet([hit.document for hit in best[:SPARE_HITS]], name) for name in plan.facets)
+        # Notes on the query: another spelling, unknown words, its conditions.
         better = None if like else suggestion(self.collection, query.text)
         guessing, text = "sparse" in plan.weights and bool(hits), self.encoded.texts[number]
         notes = [] if like else [unknown_note(self.collection, text, guessing=guessing)]
@@ -139,10 +154,7 @@ class Answers(Sequence[Answer]):
         names, texts = self.collection.models.terms, [self.encoded.texts[number], *(unit.full for unit in units)]
         query_terms, *terms = text_terms(self.collection.models.loaded, texts)
         stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
-        return [
-            explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)
-            for row, unit_terms in enumerate(terms)
-        ]
+        return explain_hits(vector, stored, names, query_terms, terms, self.wacky)
 
     def _snippet(
         self, document: Document, text: str, words: QueryWords, why: Explanation | None, start: int
@@ -185,10 +197,6 @@ class Answers(Sequence[Answer]):
     def to_json(self) -> list[dict[str, object]]:
         """Return the answers as JSON values."""
         return [answer.to_json() for answer in self]
-
-
-def _sections(hits: Sequence[MergedHit]) -> tuple[FurtherSection, ...]:
-    return tuple(FurtherSection.of(hit.document, hit.score) for hit in hits[:FURTHER])
 
 
 def score_parts(
@@ -243,16 +251,19 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: the model cannot be loaded.
     """
+    # The queries, or one query that stands for the liked document.
     like, engine_options = options["like"], options["engine_options"]
     if like is not None and (queries is not None or options["query_idf"] is not None):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
     records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
+    # Open the collection, and take its last change.
     if isinstance(index, Collection) and engine_options is not None:
         raise ArgumentError("engine_options: the index is open already: give them to open_index")
     collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
     if device not in (None, collection.models.device) or (allow_changed_model and not collection.models.allow_changed):
         collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
     collection = collection.current()
+    # Plan, encode and rank. The hits are read when an answer is looked at.
     texts = [query.text for query in records] if like is None else collection.texts([like])
     plan = collection.searcher.plan(k, options, facets=options["facets"], sections=options["sections"], spare=True)
     encoded = collection.searcher.queries(plan, texts)

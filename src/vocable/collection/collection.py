@@ -64,8 +64,9 @@ class Collection:
     def _compose(self, model: str | None, device: str | None, allow_changed: bool) -> None:
         """Make the parts that depend on a model."""
         place, store, settings = self.place, self.store, self.settings
-        options = {"name": model, "device": device, "allow_changed": allow_changed}
-        self.models = CollectionModels(place, settings, store.idf, **options)  # type: ignore[arg-type]
+        self.models = CollectionModels(
+            place, settings, store.idf, name=model, device=device, allow_changed=allow_changed
+        )
         in_passages = settings.limits["long_documents"] == "passages"
         self.units: Units = Passages(store, self.models) if in_passages else WholeDocuments(store)
         self.writer = CollectionWriter(place, store, settings, self.models, self.units)
@@ -74,7 +75,10 @@ class Collection:
     def with_model(
         self, name: str | None = None, *, device: str | None = None, allow_changed_model: bool = False
     ) -> Self:
-        """Return the same collection with its model loaded again: another model by `name`, or on another device."""
+        """Return the same collection with its model loaded again: another model by `name`, or on another device.
+
+        A model of another name, such as vocable-mini-doc for vocable-mini, must encode documents as the first.
+        """
         other, models = copy(self), self.models
         other._compose(name or models.name, device or models.device, allow_changed_model or models.allow_changed)
         return other
@@ -193,10 +197,21 @@ class Collection:
 
     def making_counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
-        done = StreamProgress(**self.store.settings["progress"])
-        seconds, length = 0.0 if self.was_there else done.seconds, self.settings.meta.max_length or None
-        counts = done.texts, seconds, done.truncated, done.empty, length, 0, ""
-        return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
+        done, run = StreamProgress(**self.store.settings["progress"]), self.writer.run
+        return EncodedCorpus(
+            texts=done.texts,
+            seconds=run.seconds,
+            truncated=done.truncated,
+            empty=done.empty,
+            max_length=self.settings.meta.max_length or None,
+            bad_lines=0,
+            first_bad="",
+            windows=done.windows,
+            unknown=done.unknown,
+            dense_truncated=done.dense_truncated,
+            dense_length=self.models.dense.get_max_seq_length() if done.dense_truncated else None,
+            of_run=run.texts,
+        )
 
     def add(self, documents: Documents) -> Changed:
         """Add documents, or dicts of their fields; a known id replaces the old document, an unchanged one is skipped.
@@ -264,6 +279,7 @@ def open_index(
     engine, address = engine_of(source)
     if engine is MemoryStore:
         raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
+    # A search may take more of the engine's options than the settings of the index.
     options = engine.parse_options(engine_options, opening=True)
     store = engine.open(address)
     store.opening = engine.about.opening(**options)
@@ -284,16 +300,19 @@ def _open_several(
     collections, opened = list[Collection](), list[Store]()
     try:
         for source in sources:
+            # The caller's collections stay open when the joined collection is closed.
             if isinstance(source, Collection):
                 collections.append(source)
             else:
                 collections.append(open_index(source, engine_options=engine_options))
                 opened.append(collections[-1].store)
+        # Each index gets a name; no index may occur twice.
         names = unique_names([one.name for one in collections], [one.place for one in collections])
         if len(names) < 2 or len({*map(_identity, collections)}) < len(names):
             places = ", ".join(one.place for one in collections) or "none"
             raise ArgumentError(f"a list of indexes needs two different indexes, not {places}")
         stores = dict(zip(names, (one.store for one in collections), strict=True))
+        # Kinds of vectors that the indexes do not share are left out.
         store = SeveralStore(stores, together, opened)
         for kind, reason in kinds_apart({name: of.settings for name, of in stores.items()}).items():
             logger.warning("%s: searched without %s vectors: %s", store.place, kind, reason)

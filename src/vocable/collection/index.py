@@ -1,17 +1,15 @@
-"""The verb `index`: documents of any source, encoded and searchable, in memory, in a folder or on a server.
-
-Letters: m documents, v output vocabulary.
-"""
+"""The verb `index`: documents of any source, encoded and searchable, in memory, in a folder or on a server."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
 from os import PathLike, fspath
+from os.path import abspath
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -43,6 +41,7 @@ from vocable.encoding.vectors import (
     read_shards,
 )
 from vocable.engines.base import Store
+from vocable.engines.hashed_words import mean_length
 from vocable.engines.memory import IN_MEMORY, MemoryStore
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, VectorsError
@@ -66,6 +65,7 @@ def index(
     base_url: str | None = None,
     all_pages: bool = False,
     replace: bool = False,
+    keep_old: bool = False,
     skip_bad: CountOrZero = 0,
     **options: Unpack[IndexOptions],
 ) -> Collection:
@@ -90,6 +90,7 @@ def index(
         all_pages: also read pages of a folder that generators made of other pages, such as indexes; `vocable add` does
             the same.
         replace: on a server: build a new index while searches use the old, then swap them.
+        keep_old: with `replace`, keep the old index: `vocable alias` moves searches back to it.
         skip_bad: number of malformed lines to skip; one more is an error.
         options: encoding of the documents, their words for BM25, and the weight of their titles
             (`vocable.options.IndexOptions`), also for `add`.
@@ -105,9 +106,12 @@ def index(
     given = _Given.of(corpus, base_url, all_pages, BadLines(skip_bad))
     engine, address = (MemoryStore, "") if output is None else engine_of(output)
     if engine is MemoryStore and output is not None:
-        raise ArgumentError(f"{fspath(output)}: an index in memory has no place: leave out the output")
+        raise ArgumentError(f"{fspath(output)}: an index in memory takes no output")
     limits = select(DocumentEncoding, options)
     bm25 = "bm25" in engine.about.spaces if options["bm25"] is None else options["bm25"]
+    if keep_old and not (replace and getattr(engine, "pins", False)):
+        has_none = f": the {engine.about.engine} engine has none, index to another place" if replace else ""
+        raise ArgumentError(f"keep_old is for `replace` on a server with aliases{has_none}")
     _check(engine, address, options, limits, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
 
     # The vectors: stored, or to be encoded.
@@ -155,7 +159,13 @@ def index(
         dimensions=dimensions,
         device=device,
         total=given.total,
+        keep_old=keep_old,
+        again=given.again,
     )
+    # A server needs the mean length before the first vector, so a second reading counts it. A folder counts its words
+    # by itself; words of passages overlap, so their mean length is not the documents'.
+    if bm25 and not engine.about.words_first and limits["long_documents"] != "passages" and given.again is not None:
+        making.mean_length = partial(mean_length, given.again, settings.title_weight, settings.language)
     collection = making.replace(address, encoded.parts) if replace else making.make(address, encoded.parts)
     collection.built = collection.making_counts()._replace(
         bad_lines=given.bad.count,
@@ -170,7 +180,8 @@ def index(
 class _Given:
     """Documents to index, with the name of their `source` and the fingerprint of their content.
 
-    `total` is the number of documents, if it is known; `copies` counts contents by their hashes.
+    `total` is the number of documents, if it is known; `copies` counts contents by their hashes. `again` reads the
+    documents once more; None for a stream.
     """
 
     documents: Iterable[Document]
@@ -178,6 +189,7 @@ class _Given:
     inputs: str
     bad: BadLines
     total: int | None = None
+    again: Callable[[], Iterable[Document]] | None = None
     copies: Counter[int] = field(default_factory=Counter)
 
     @classmethod
@@ -190,9 +202,11 @@ class _Given:
                 raise ArgumentError(f"{option} is for the pages of a folder, which {source or 'a list'} is not")
         if not is_place:
             documents = as_documents(corpus, "corpus", texts=True)
-            return cls(documents, "", _digest(documents), bad, len(documents))
+            return cls(documents, "", _digest(documents), bad, len(documents), lambda: documents)
         read = partial(read_corpus, source, folder=folder, all_pages=all_pages)
-        given = cls(read(bad=bad), source, fingerprint(source), bad)
+        given = cls(read(bad=bad), source if folder is None else abspath(source), fingerprint(source), bad)
+        if not _is_stream(source):
+            given.again = lambda: read(bad=BadLines(bad.limit))
         if base_url is not None:
             from vocable.data.folder import with_urls  # imports parsers, which a search does not need
 
@@ -208,6 +222,12 @@ class _Given:
         for document in documents:
             self.copies[hash(content_of(document))] += 1
             yield document
+
+
+def _is_stream(source: str) -> bool:
+    """Return whether a corpus can be read only once: standard input, or a pipe."""
+    path = Path(source)
+    return source == "-" or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _digest(documents: Iterable[Document]) -> str:
@@ -239,7 +259,7 @@ def _check(
             raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
     goes_with("bm25", "title_weight", "language")({**changed(IndexOptions, options), "bm25": bm25})
     if replace:
-        engine.numbered(address, 1)
+        engine.numbered(address, 1)  # refuses an address whose store cannot be replaced
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
 from vocable.collection.settings import CollectionSettings, of_one_text, of_vocabulary
-from vocable.encoding.dense_models import dense_fingerprint, document_vectors, load_dense, query_vectors
+from vocable.core.locks import thread_lock
+from vocable.encoding.dense_models import count_cut, dense_fingerprint, document_vectors, load_dense, query_vectors
 from vocable.encoding.hub import BUILT_IN_DENSE
 from vocable.encoding.load import load_encoder
 from vocable.encoding.model_fingerprint import refuse_differences
 from vocable.encoding.models import Model, check_unchanged
 from vocable.encoding.protocol import EncodingModel
-from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.text_encoder import TextEncoder, warn_of_cut
 from vocable.engines.protocols import Space
-from vocable.errors import ArgumentError, MissingExtraError, ModelError, VectorsError
+from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.options import QueryEncoding
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class CollectionModels:
     ) -> None:
         self.name, self.device, self.allow_changed = name or settings.model, device, allow_changed
         self._place, self._settings, self._term_idf = place, settings, term_idf
+        self._encoding = thread_lock()
         # The sparse model gives both vectors in one pass: no other model could change.
         self.dense_inside = settings.dense is not None and settings.dense_fingerprint is None
 
@@ -68,7 +70,8 @@ class CollectionModels:
             )
         model = load_encoder(self.name, self.device, self._settings.meta.runtime)
         if not self.allow_changed:
-            check_unchanged(model, self._settings.meta, self._place, INDEX_AGAIN)
+            is_other = self.name != self._settings.model
+            check_unchanged(model, self._settings.meta, self._place, INDEX_AGAIN, only_documents=is_other)
         return model
 
     @cached_property
@@ -113,35 +116,29 @@ class CollectionModels:
 
     @cached_property
     def query_spaces(self) -> tuple[Space, ...]:
-        """The spaces of the queries' vectors: without the dense space if no model gives queries dense vectors.
-
-        A warning says why they are left out.
-        """
+        """The spaces of the queries' vectors: without the dense space, and with a warning, if its model is missing."""
         spaces = self._settings.spaces
-        if "dense" not in spaces or (reason := self._no_dense_queries()) is None:
-            return spaces
-        logger.warning("%s: %s: the dense vectors of the documents are left out", self._place, reason)
-        return tuple(space for space in spaces if space != "dense")
-
-    def _no_dense_queries(self) -> str | None:
-        """Return why queries get no dense vectors: a model that looks queries up, or one that cannot be loaded."""
-        if self.dense_inside:
-            looked_up = self.queries().dimensions is None
-            return f"{self.name} gives queries no dense vectors" if looked_up else None
         try:
-            _ = self.dense
+            if "dense" in spaces and not self.dense_inside:
+                _ = self.dense
         except (ModelError, MissingExtraError) as error:
-            return str(error)
-        return None
+            logger.warning("%s: %s: the dense vectors of the documents are left out", self._place, error)
+            return tuple(space for space in spaces if space != "dense")
+        return spaces
 
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""
         if not self.dense_inside:
-            return query_vectors(self.dense, queries)
-        if (dense := self.queries().encode_both(queries).dense) is None:
-            raise VectorsError(f"{self._place}: {self.name} gives queries no dense vectors: search without them")
-        return dense
+            with self._encoding:  # tokenizers are not for several threads at once
+                cut = count_cut(self.dense, queries, "query")
+                warn_of_cut(cut, len(queries), "queries", self.dense.get_max_seq_length())
+                return query_vectors(self.dense, queries)
+        return cast(np.ndarray, self.queries().encode_both(queries).dense)
 
     def dense_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors [m, d] of m texts by the model of the dense vectors; zeros for a blank text."""
         return document_vectors(self.dense, texts)
+
+    def count_cut(self, texts: Sequence[str]) -> int:
+        """Return how many documents are longer than what the model of the dense vectors reads."""
+        return count_cut(self.dense, texts, "document")

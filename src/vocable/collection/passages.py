@@ -218,7 +218,9 @@ class Passages:
 
     def _stored(self, ids: Sequence[str]) -> list[Document]:
         """Return all stored passages of documents, including passages left over by an interrupted change."""
-        passages, start, until = list[Document](), dict.fromkeys(ids, 0), dict.fromkeys(ids, LIKELY)
+        passages = list[Document]()
+        start = dict.fromkeys(ids, 0)
+        until = dict.fromkeys(ids, LIKELY)
         while names := [_passage_id(name, number) for name in until for number in range(start[name], until[name])]:
             start = dict(until)
             for stored in filter(None, self._store.documents(names)):

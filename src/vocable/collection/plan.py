@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from vocable.collection.conditions import Conditions
 from vocable.collection.sorting import sorted_by
 from vocable.collection.verbatim import VERBATIM_MATCH, DocumentsOf, verbatim
+from vocable.data import Document
 from vocable.encoding.protocol import EncodedTexts
 from vocable.engines.base import UNBOUNDED
 from vocable.engines.filters import Filter, parse_filter
@@ -98,6 +99,7 @@ class SearchPlan:
     facets: tuple[str, ...] = ()  # fields whose values are counted among the best hits
     by_page: bool = False  # the hits of one page are shown together
     plain: bool = False  # queries are searched as they are: quotes and hyphens are no syntax
+    feedback: int = 0  # first hits whose terms are added to each query
 
     @classmethod
     def of(
@@ -125,6 +127,7 @@ class SearchPlan:
             facets=facets,
             by_page=by_page,
             plain=options["plain"],
+            feedback=options["feedback"] if options["like"] is None and "sparse" in weights else 0,
         )
 
     @property
@@ -141,6 +144,16 @@ class SearchPlan:
         """Return the k documents after the offset of a ranking [q, kept]."""
         return ranking.after(self.depths.offset).first(self.depths.k)
 
+    def key(self, space: Space) -> tuple[Hashable, ...]:
+        """Return all that the ranking of a space depends on, apart from the queries."""
+        filters = repr((self.filter, self.idf_filter))
+        return space, self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
+
+    def without_feedback(self) -> SearchPlan:
+        """Return the plan of the first of two searches, whose hits extend the queries."""
+        none = check(RerankOptions, {})
+        return replace(self, feedback=0, reranking=none, sort=None, min_score=None)
+
     def rankings(
         self, queries: EncodedQueries, search: Callable[[Space], Ranking], documents_of: DocumentsOf
     ) -> dict[Space, Ranking]:
@@ -149,15 +162,13 @@ class SearchPlan:
         A fusion of words and others also has the verbatim matches [q, 1], whose documents it reads. Equal searches of
         the same queries for different plans are made once.
         """
-        filters = repr((self.filter, self.idf_filter))
-        conditions = self.depths.depth, self.like, filters, repr(self.matching), repr(self.pruning)
         rankings: dict[Space, Ranking] = {}
         for name in (*self.weights, *([VERBATIM_MATCH] if "bm25" in self.weights and len(self.weights) > 1 else [])):
-            if (name, *conditions) not in queries.searched:
-                queries.searched[name, *conditions] = (
+            if (key := self.key(name)) not in queries.searched:
+                queries.searched[key] = (
                     verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM_MATCH else search(name)
                 )
-            rankings[name] = queries.searched[name, *conditions]
+            rankings[name] = queries.searched[key]
         return dict(zip(rankings, aligned([*rankings.values()]), strict=True))
 
     def carry_out(
@@ -175,6 +186,7 @@ class SearchPlan:
         depths = self.depths
         if self.like is not None:
             rankings = {name: ranking.without([self.like]).first(depths.depth) for name, ranking in rankings.items()}
+        # Fuse the spaces. Verbatim matches, which have no weight of theirs, get the sum of all weights.
         if len(self.weights) > 1:
             weights = {name: self.weights.get(name, sum(self.weights.values())) for name in rankings}
             ranking = fused(rankings, weights, self.fusion, depths.first, factors)
@@ -193,7 +205,7 @@ def _fields(documents_of: DocumentsOf, ids: Sequence[str]) -> list[Mapping[str, 
 
 @dataclass(eq=False)
 class EncodedQueries:
-    """The texts of q queries, their vectors, which `encode` makes when they are first used, and rankings so far.
+    """The texts of q queries, their vectors, which `encode` makes when they are first used, and what was found so far.
 
     `conditions` on hits are by the number of the query; most queries have none.
     """
@@ -201,8 +213,10 @@ class EncodedQueries:
     texts: Sequence[str]
     encode: Callable[[], EncodedTexts]
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
-    searched: dict[Hashable, Ranking] = field(default_factory=dict)
+    searched: dict[tuple[Hashable, ...], Ranking] = field(default_factory=dict)
+    read: dict[str, Document | None] = field(default_factory=dict)
     _vectors: EncodedTexts | None = None
+    extended: EncodedQueries | None = None  # the queries with the terms of their first hits
 
     @classmethod
     def of(cls, texts: Sequence[str], sparse: csr_array, dense: np.ndarray | None = None) -> EncodedQueries:
@@ -216,6 +230,12 @@ class EncodedQueries:
         if self._vectors is None:
             self._vectors = self.encode()
         return self._vectors
+
+    def documents(self, ids: Sequence[str], documents_of: DocumentsOf) -> list[Document | None]:
+        """Return documents by id; each is read once for these queries."""
+        if new := [name for name in dict.fromkeys(ids) if name not in self.read]:
+            self.read.update(zip(new, documents_of(new), strict=True))
+        return [self.read[name] for name in ids]
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -121,6 +121,7 @@ class Hit(NamedTuple):
 
     def printed(self, full: bool = False) -> str:
         """Return the hit as printed text, with the best part of its text, or all of it."""
+        # The first line: rank, score, id, and as much of the title as fits.
         width, indent = max(NARROW, line_width() - INDENT), " " * INDENT
         head, title = visible(self.document.id), self.document.title
         room = width - len(head) - 1
@@ -129,6 +130,7 @@ class Hit(NamedTuple):
             head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
         lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
         lines += [indent + line for line in self._text(width, full)]
+        # The fields, and the documents with the same text.
         fields = dict(self.document.fields)
         if url := fields.pop("url", None):
             lines.append(indent + visible(str(url)))  # whole, however long: it is there to be opened
@@ -136,6 +138,7 @@ class Hit(NamedTuple):
             lines.append(indent + shortened(", ".join(f"{name}: {value}" for name, value in fields.items()), width))
         if self.copies:
             lines.append(indent + also_in(self.copies, width))
+        # The explanation is for the score before reranking.
         score = self.score
         if self.first_score is not None:
             lines.append(f"{indent}score before reranking: {self.first_score:.4g}")

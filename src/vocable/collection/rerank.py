@@ -1,7 +1,7 @@
 """Reranking: a cross encoder reads a query together with each of the first hits, and its scores order them anew.
 
-It sees both texts at once (Nogueira and Cho 2019), which no vector of one text does, and costs a forward pass for each
-hit.
+It sees both texts at once (Nogueira and Cho 2019), while a vector is made of one text alone. It costs a forward pass
+for each hit.
 
 Letters: q queries, k results, p texts.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.progress import track
 from vocable.encoding.hub import check_model
 from vocable.encoding.runtimes import torch_library
@@ -81,17 +82,20 @@ def reranked(
     for number, query in enumerate(track(queries, "rerank")):
         started = perf_counter()
         names = [identifier for identifier, _ in ranking.hits(number)]
-        read = pair_scores(model, query, texts_of(number, names[:depth]), size, limit)
-        order = sorted(range(len(read)), key=lambda place: (-read[place], names[place]))
-        rows[number, : len(order)], first[number, : len(order)] = rows[number, order], first[number, order]
-        scores[number, : len(names)] = [*read[order], *_moved_below(read, scores[number, len(order) : len(names)])]
+        # New scores of the first s hits [s]: s is less than `depth` if hits or time are lacking.
+        new = pair_scores(model, query, texts_of(number, names[:depth]), size, limit)
+        order = sorted(range(len(new)), key=lambda place: (-new[place], names[place]))
+        # Sort the first s hits; the others stay in their places.
+        rows[number, : len(new)] = rows[number, order]
+        first[number, : len(new)] = first[number, order]
+        scores[number, : len(names)] = [*new[order], *_moved_below(new, scores[number, len(new) : len(names)])]
         times[number] = 1000 * (perf_counter() - started)
     return replace(ranking, rows=rows, scores=scores, first_scores=first, rerank_ms=times)
 
 
-def _moved_below(read: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
-    """Return the scores of the other hits, moved by one number so that all are below the scores `read`."""
-    below = float(np.nextafter(read.min(), np.float32(-np.inf), dtype=np.float32)) if len(read) else 0.0
+def _moved_below(new: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
+    """Return the scores of the other hits, moved by one number so that all are below the scores `new`."""
+    below = float(np.nextafter(new.min(), np.float32(-np.inf), dtype=np.float32)) if len(new) else 0.0
     return falling([below + float(score - others[0]) for score in others])
 
 
@@ -106,13 +110,14 @@ def pair_scores(
     predict = partial(model.predict, batch_size=batch_size, show_progress_bar=False)
     pairs, begun = [(query, text) for text in texts], perf_counter()
     step = batch_size if limit is not None else max(1, len(pairs))  # the model sorts all texts by length
-    batches, last = [np.empty(0, dtype=np.float32)], 0.0
+    batches, last_seconds = [np.empty(0, dtype=np.float32)], 0.0
     for start in range(0, len(pairs), step):
+        stop_if_cancelled()
         batch_begun = perf_counter()
-        if limit is not None and start and 1000 * (batch_begun - begun + last) > limit:
+        if limit is not None and start and 1000 * (batch_begun - begun + last_seconds) > limit:
             break
         batches.append(predict(pairs[start : start + step]))
-        last = perf_counter() - batch_begun
+        last_seconds = perf_counter() - batch_begun
     scores = np.concatenate(batches, dtype=np.float32)
     if not np.isfinite(scores).all():
         raise ModelError(f"the cross encoder gives scores that are not finite, for one to query {query[:40]!r}")

@@ -6,7 +6,7 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Unpack, cast
@@ -15,17 +15,20 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
+from vocable.collection.feedback import fed_back
 from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
 from vocable.collection.rerank import reranked
+from vocable.collection.verbatim import READ_HITS
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.progress import progress
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
-from vocable.encoding.text_encoder import warn_of_unknown
-from vocable.engines.base import Store, Vectors
-from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
+from vocable.encoding.text_encoder import warn_of_cut, warn_of_unknown
+from vocable.engines.base import SpaceSearch, Store, Vectors
+from vocable.engines.filters import Filter, check_field, check_fields, listed_names, parse_filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.fusion import parse_weights
@@ -41,7 +44,7 @@ logger = logging.getLogger(__name__)
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
 ANY_DOCUMENT = "all"  # in place of a filter
-# A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10 (benchmarks/idf_filter.py).
+# A tenth: a tenant that has less of the documents gains 0.006 to 0.04 nDCG@10.
 IDF_SHARE = 0.1  # share of the documents below which a filter's documents have an IDF of their own
 CHECKED_AT_ONCE = 1000  # documents that have a word of a phrase, at most, to be all checked at once
 
@@ -65,7 +68,7 @@ class CollectionSearch:
         k: int,
         options: SearchOptions,
         *,
-        facets: str | None = None,
+        facets: str | Sequence[str] | None = None,
         sections: bool = False,
         spare: bool = False,
     ) -> SearchPlan:
@@ -77,12 +80,14 @@ class CollectionSearch:
         weights = self.weighting(options)
         if field := options["sort"]:
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
+        # A page needs candidates for its further sections, a hit one for a copy.
         by_page = spare and not sections and self.has_pages
-        candidates = (1 + FURTHER if by_page else 2) * spare
+        per_hit = 1 + FURTHER if by_page else 2
+        candidates = per_hit if spare else 0
         depths = Depths.of(
             k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
         )
-        counted = () if facets is None else self._facets(facets)
+        counted = () if facets is None else self._facets([facets] if isinstance(facets, str) else facets)
         plan = SearchPlan.of(depths, weights, options, facets=counted, by_page=by_page)
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]))
 
@@ -117,39 +122,89 @@ class CollectionSearch:
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
         encoder = self._models.queries(**plan.query_encoding)
         if encoder.query_idf:
-            encoder.term_idf = partial(self._store.idf, filter=plan.idf_filter)  # of the commit that is searched
+            encoder.term_idf = partial(self.term_idf, plan, texts if "bm25" in plan.weights else [])
         with progress("search", total=len(texts)) as advance:
             vectors = encoder.encode_both(texts, advance)
+        warn_of_cut(encoder.truncated, len(texts), "queries", encoder.max_length)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
         return vectors
 
+    def term_idf(self, plan: SearchPlan, texts: Sequence[str], terms: np.ndarray) -> np.ndarray:
+        """Return the IDF of terms, float32 [t], in the commit that is searched; count the words of texts with them."""
+        self._store.count_ahead(texts, terms, plan.idf_filter)
+        return self._store.idf(terms, filter=plan.idf_filter)
+
     def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
-        """Return the candidates [q, kept] of a plan, best first."""
+        """Return the candidates [q, kept] of a plan, best first.
+
+        With feedback, the queries of the second search are the `extended` ones of `queries`.
+        """
+        if plan.feedback and self._store.encoded_share == 1:
+            first = self._rank(queries, plan.without_feedback())
+            hits = [[name for name, _ in first.hits(number)[: plan.feedback]] for number in range(len(queries))]
+            vectors_of = cast(Callable[[list[str]], csr_array], partial(self._units.vectors, space="sparse"))
+            encoded = EncodedTexts(fed_back(queries.vectors.sparse, hits, vectors_of), queries.vectors.dense)
+            others = {key: ranking for key, ranking in queries.searched.items() if key[0] != "sparse"}
+            queries.extended = replace(queries, encode=lambda: encoded, searched=others, _vectors=None)
+            queries = queries.extended
+        return self._rank(queries, plan)
+
+    def _rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
             _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
-        rankings = plan.rankings(queries, partial(self._of_space, queries, plan), self._units.documents)
+        searched = dict[Space, Ranking]()
+        documents_of = partial(queries.documents, documents_of=self._units.documents)
+
+        def search(space: Space) -> Ranking:
+            if space not in searched:  # the searches of all spaces are one request to a server
+                new = [name for name in plan.weights if plan.key(name) not in queries.searched]
+                searched.update(self._of_spaces(queries, plan, new))
+                if "bm25" in searched and len(searched) > 1 and not self._store.about.cheap_reads:
+                    documents_of([name for ranking in searched.values() for name in _first_hits(ranking)])
+            return searched[space]
+
+        rankings = plan.rankings(queries, search, documents_of)
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
-            logger.warning("%s: %s: the hits are of the rest", self._place, missing)
+            logger.warning("%s: %s: the results exclude that part", self._place, missing)
         elif (share := self._store.encoded_share) < 1 and (share == 0 or rankings.keys() != {"bm25"}):
             missing = f"the index is being made: {share:.0%} of the documents have vectors so far"
         rerank = partial(self._reranked, queries, plan)
         factors = self._factors(rankings, plan.weights)
-        return replace(plan.carry_out(rankings, rerank, self._units.documents, factors), missing=missing)
+        return replace(plan.carry_out(rankings, rerank, documents_of, factors), missing=missing)
 
-    def _of_space(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Ranking:
-        """Return the ranking [q, depth] of a plan's queries in one space."""
+    def _of_spaces(self, queries: EncodedQueries, plan: SearchPlan, spaces: Sequence[Space]) -> dict[Space, Ranking]:
+        """Return the rankings [q, depth] of a plan's queries in several spaces."""
+        stop_if_cancelled()
+        # The liked document is a hit, too, and is dropped later.
         depth = plan.depths.depth + (plan.like is not None)
-        search = partial(self.search_space, k=depth, filter=plan.filter, conditions=queries.conditions)
+        given = {space: self._vectors(queries, plan, space) for space in spaces}
+        of_terms = cast(Matching, {name: value for name, value in plan.matching.items() if value})
+        counted = of_terms.keys() if "sparse" in spaces else ()
+        # If the engine cannot do everything, each space is searched alone.
+        if not self._units.whole or queries.conditions or not {*counted} <= {*self._store.about.matching}:
+            search = partial(self.search_space, k=depth, filter=plan.filter, conditions=queries.conditions)
+            return {
+                space: search(vectors, space=space, **(of_terms if space == "sparse" else {}))
+                for space, vectors in given.items()
+            }
+        if plan.filter is not None:
+            self.check_filter(plan.filter)
+        # All spaces are searched in one request.
+        searches = [
+            SpaceSearch(vectors, depth, space, plan.filter, of_terms if space == "sparse" else Matching())
+            for space, vectors in given.items()
+        ]
+        return dict(zip(spaces, self._store.search_all(searches), strict=True))
+
+    def _vectors(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Vectors:
+        """Return the vectors of queries in one space."""
         if space == "sparse":
-            return search(queries.vectors.sparse, **plan.matching)
-        vectors: Vectors
+            return queries.vectors.sparse
         if space == "bm25":
-            vectors = self._store.lexicon.query_vectors(queries.texts, idf_filter=plan.idf_filter)
-        elif self._models.dense_inside or plan.like is not None:
-            vectors = self._dense(queries)
-        else:
-            vectors = self._models.dense_queries(queries.texts)
-        return search(vectors, space=space)
+            return self._store.lexicon.query_vectors(queries.texts, idf_filter=plan.idf_filter)
+        if self._models.dense_inside or plan.like is not None:
+            return self._dense(queries)
+        return self._models.dense_queries(queries.texts)
 
     def _dense(self, queries: EncodedQueries) -> np.ndarray:
         """Return the dense vectors [q, d] of queries, of the pass that gives their sparse vectors."""
@@ -227,13 +282,18 @@ class CollectionSearch:
             raise ArgumentError(f"{self._place}: it was made without {space} vectors")
         if filter is not None:
             self.check_filter(filter)
-        if isinstance(queries, np.ndarray):  # dense vectors have no terms
+        # Dense vectors have no terms to count.
+        if isinstance(queries, np.ndarray):
             counted = {}
+        # The engine can do everything.
         if self._units.whole and not conditions and counted.keys() <= {*self._store.about.matching}:
             return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counted))
-        hits, missing, share = [], None, counted.pop("minimum_match", 0.0)
+        # It cannot count shared terms, check conditions or join passages: do so for each query, on deeper rankings.
+        hits, missing = [], None
+        share = 0.0 if "minimum_match" in self._store.about.matching else counted.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
             query: csr_array = queries[[row]]
+            # The number of terms is rounded up; 1e-9 makes up for the error of the product.
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
             search = partial(self._store.search, query, space=space, filter=filter, **select(Matching, counted))
             hits.append(self._hits(query, k, needed, space, search, (conditions or {}).get(row)))
@@ -250,10 +310,13 @@ class CollectionSearch:
         conditions: Conditions | None,
     ) -> list[tuple[str, float]]:
         """Return the k best hits of a query [1, columns] with `needed` of its terms that fulfil its conditions."""
+        # Search four times deeper until enough hits are left, or the engine has no more.
         most, enough_hits = self._store.max_hits, k if conditions is None else min(k, conditions.most)
         depth = min(4 * k, max(k, most))
         while True:
+            stop_if_cancelled()
             hits = enough = search(k=depth).hits(0)
+            # The number of terms that each hit shares with the query [hits].
             if needed and hits:
                 stored = csr_array(self._store.vectors([identifier for identifier, _ in hits], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
@@ -317,8 +380,10 @@ class CollectionSearch:
         By default these are the documents that pass the `filter` of the search, if they are few.
         """
         if given is not None:
-            if (chosen := None if given == ANY_DOCUMENT else _parsed(given)) is not None:
-                self.check_filter(chosen, "idf_filter")
+            if given == ANY_DOCUMENT:
+                return None
+            chosen = parse_filter(given) if isinstance(given, str) else given
+            self.check_filter(chosen, "idf_filter")
             return chosen
         if filter is None or not self._store.about.filters:
             return None
@@ -326,9 +391,9 @@ class CollectionSearch:
         (_, passing), (_, documents) = (self._store.count_terms(no_terms, filter=part) for part in (filter, None))
         return filter if passing < IDF_SHARE * documents else None
 
-    def _facets(self, names: str) -> tuple[str, ...]:
+    def _facets(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the fields of facets; raise `ArgumentError` for a field that no document has; on a server, warn."""
-        fields = tuple(name.strip() for name in names.split(","))
+        fields = tuple(dict.fromkeys(name for text in names for name in listed_names(text)))
         for field in fields:
             self._check_names(partial(check_field, field.removesuffix("/"), option="facets"))
         return fields
@@ -348,5 +413,7 @@ class CollectionSearch:
                     logger.warning("%s: %s", self._place, error)
 
 
-def _parsed(filter: str | Filter | None) -> Filter | None:
-    return parse_filter(filter) if isinstance(filter, str) else filter
+def _first_hits(ranking: Ranking) -> Iterator[str]:
+    """Yield the ids of the first hits of all queries, which a verbatim match or an answer reads."""
+    first = ranking.first(READ_HITS)
+    return (name for number in range(len(first)) for name, _ in first.hits(number))

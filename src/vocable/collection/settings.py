@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
+from vocable.core.faults import said
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.encoding.vectors import Parts, VectorsMeta, vocabulary_fingerprint
+from vocable.encoding.vectors import Parts, VectorsMeta
 from vocable.engines.protocols import Space
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
@@ -19,7 +20,7 @@ SPAN_FIELD = "\tplace in the text"  # field of each stored passage: start, end, 
 
 
 # Settings that follow the documents; a build begins with all other settings.
-STATE = frozenset({"progress", "stored", "whole", "mean_length", "fields", "weights"})
+STATE = frozenset({"progress", "stored", "whole", "mean_length", "fields", "weights", "source"})
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def check_settings(settings: dict[str, object], place: str) -> CollectionSetting
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] in ("missing", "unexpected_keyword_argument"):
-            raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {name}: {first['msg']})") from error
-        raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
+            raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {said(name, first)})") from error
+        raise VectorsError(f"{place}: the index is damaged: its settings: {said(name, first)}") from error
     checked = replace(checked, limits=check(DocumentEncoding, checked.limits))
     in_passages = checked.limits["long_documents"] == "passages"
     if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:
@@ -78,6 +79,6 @@ def of_one_text(limits: DocumentEncoding) -> DocumentEncoding:
 
 def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:
     """Return the encoder of a collection; `VectorsError` if its vocabulary differs from the collection's."""
-    if meta.vocabulary != vocabulary_fingerprint(encoder.model.terms):
+    if meta.vocabulary != encoder.model.vocabulary:
         raise VectorsError(f"the vocabulary of {model} is not the one that the index was made with")
     return encoder

@@ -37,10 +37,12 @@ def together(settings: Settings) -> dict[str, Any]:
     first, *others = settings.values()
     apart = kinds_apart(settings)
     kinds = _kinds(first) - apart.keys()
+    # What the indexes have in common: fields, and weights of a fusion if all agree.
     fields = [of["fields"] for of in settings.values() if of["fields"] is not None]
     weights = first.get("weights")
     agreed = all(of.get("weights") == weights for of in others) and not {*(weights or ())} - kinds
     coverage = [of["progress"]["coverage"] for of in settings.values()]
+    # Take the settings of the first index, but for what the indexes do not share.
     return {
         **first,
         "engine": "several",
@@ -78,6 +80,7 @@ def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator
     """Yield the kinds of vectors that two indexes do not share, and what they have instead."""
     metas, models = (first["meta"], other["meta"]), f"different models ({first['model']}, {other['model']})"
     known = [meta["fingerprint"] for meta in metas]
+    # Models are the same by their fingerprints, or without fingerprints by their names.
     same = all(metas[0][part] == metas[1][part] for part in ("vocabulary", "size"))
     same = same and not differences(*known) and (all(known) or first["model"] == other["model"])
     if not same:
@@ -90,9 +93,11 @@ def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator
     known = [of["dense_fingerprint"] for of in (first, other)]
     if dense == [None, None]:
         return
+    # Dense vectors without a fingerprint come from the sparse model.
+    alike = same if known == [None, None] else None not in known and not differences(*known)
     if None in dense:
         yield "dense", "not both dense vectors"
-    elif not same if known == [None, None] else None in known or differences(*known):
+    elif not alike:
         yield "dense", f"different models ({dense[0]}, {dense[1]})"
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from vocable.engines.filters import time_of, values_of_field
 from vocable.indexes.ranking import Ranking
 
 FieldsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Mapping[str, object]]]  # ids of documents -> their fields
-Key: TypeAlias = tuple[int, float | str, str]
+Key: TypeAlias = tuple[int, Any, str]  # the kind of value, a value that is ordered among its kind, and its spelling
 
 
 def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:
@@ -29,7 +29,7 @@ def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:
         fields = fields_of([identifier for identifier, _ in ranking.hits(number)])
         keys = [_key(document_fields, name, reverse) for document_fields in fields]
         known = [place for place, key in enumerate(keys) if key is not None]
-        order = sorted(known, key=lambda place: keys[place] or (0, 0.0, ""), reverse=reverse)  # stable either way
+        order = sorted(known, key=lambda place: keys[place] or (0, 0, ""), reverse=reverse)  # stable either way
         order += [place for place, key in enumerate(keys) if key is None]
         for values in (rows, scores, *([] if first is None else [first])):
             values[number, : len(order)] = values[number, order]
@@ -44,8 +44,8 @@ def _key(fields: Mapping[str, object], name: str, reverse: bool) -> Key | None:
 
 def _key_of(value: object) -> Key | None:
     if isinstance(value, bool | int | float):
-        return 0, float(value), ""
+        return 0, value, ""
     if isinstance(value, str):
         time = time_of(value)
-        return (2, value.casefold(), value) if time is None else (1, time.timestamp(), "")
+        return (2, value.casefold(), value) if time is None else (1, time, "")
     return None

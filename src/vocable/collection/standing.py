@@ -39,6 +39,7 @@ from vocable.language.query_syntax import parse_query
 from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, changed, check, checked, select
 
 LISTED = 20  # terms of a query, and terms that one side has alone
+DESCRIBING = 50  # hits whose texts tell what a latent stands for
 DEEPEST = 10_000  # hits in which a document is looked for: a server returns no more
 
 
@@ -134,17 +135,20 @@ def explain(
     if isinstance(model, str | PathLike) and holds_index(model):
         with open_index(model) as opened:
             return explain(opened, query, document, wacky, k=k, **options)
+    # A model alone has no ranking to explain.
     if not isinstance(model, Collection):
         if k is not None or given:
             raise ArgumentError("`k` and the options of a search need an index")
         return explain_texts(cast(Model, model), query, document, wacky)
+    # Without a document: the terms that a search of the index uses.
     if document is None:
         asked = select(QueryEncoding, options)
         if k is not None or given.keys() - asked.keys():
             raise ArgumentError("`k` and the options of a ranking need the id of a document")
         text, encoder = parse_query(as_text(query, "query")).text, model.models.queries(**asked)
         [tokens] = text_terms(model.models.loaded, [text])
-        return expand_vector(encoder.encode([text]), model.models.terms, tokens, LISTED, wacky)
+        names = model.models.loaded.described_terms(lambda: [text])
+        return expand_vector(encoder.encode([text]), names, tokens, LISTED, wacky)
     return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
 
 
@@ -154,29 +158,41 @@ def _standing(
     [document] = collection.documents([name])
     if document is None:
         raise ArgumentError(f"{collection.place}: there is no document {name!r}")
+    # A document that the filter excludes gets the rank that it would have without the filter.
     passes, unmet, filter = None, None, options["filter"]
     if filter is not None:
         collection.searcher.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
     if passes is False:
         options = {**options, "filter": None}
-    collection, hits = collection.current(), list[tuple[str, float]]()
+    collection = collection.current()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     settings = check(SearchOptions, options)
     plan = collection.searcher.plan(depth, settings)
     queries = collection.searcher.queries(plan, [query])
     [query], conditions = queries.texts, queries.conditions.get(0)
+    # So does a document that conditions of the query exclude.
     if conditions is not None and (unmet := conditions.unmet_by(document)):
         queries = EncodedQueries([query], queries.encode)
-    while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
-        plan = collection.searcher.plan(depth, settings)
+    # Search deeper until the document is a hit, or there are no more hits.
+    while True:
         ranking = plan.page(collection.searcher.rank(queries, plan))
-        previous, hits = len(hits), ranking.hits(0)
-        depth = min(10 * depth, DEEPEST) if len(hits) == depth > previous else 0
+        hits = ranking.hits(0)
+        if len(hits) < depth or depth == DEEPEST or any(identifier == name for identifier, _ in hits):
+            break
+        depth = min(10 * depth, DEEPEST)
+        plan = collection.searcher.plan(depth, settings)
     rank = next((place for place, (hit, _) in enumerate(hits, start=1) if hit == name), None)
+    # Vectors of the query [1, v], and of the document or its best passage [1, v].
     vector = queries.vectors.sparse
     [shown] = collection.units.shown([document], lambda: vector)
-    stored, names = collection.vectors([shown.id]), collection.models.terms
+    stored = collection.vectors([shown.id])
+
+    def texts() -> list[str]:
+        best = collection.documents([hit for hit, _ in hits[:DESCRIBING]])
+        return [query, shown.full, *(found.full for found in best if found is not None)]
+
+    names = collection.models.loaded.described_terms(texts)
     query_terms, document_terms = text_terms(collection.models.loaded, [query, shown.full])
     words = QueryWords(query, collection.settings.language)
     return Standing(

@@ -7,6 +7,7 @@ from unicodedata import category
 import numpy as np
 
 from vocable.collection.collection import Collection
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.tables import counted
 from vocable.encoding.tokens import WORD_MARKS
 from vocable.explanation.highlights import MARKED_CHARACTERS
@@ -14,18 +15,20 @@ from vocable.language.languages import language_of
 from vocable.language.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
 from vocable.language.words import stemmed, unspaced, word_spans, words
 
-NAMED_WORDS = 5  # unknown words that are named in a line
+READ_WORDS = 500  # words of a query that are looked up
+NAMED_WORDS = 5  # unknown words that are named in a line, or get a suggestion: each takes milliseconds
 
 
 def _are_unknown(collection: Collection, text: str) -> dict[tuple[int, int], bool]:
-    """Return the places of the words in a query, each with whether no document has the word, as BM25 compares words.
+    """Return the places of the first words in a query, each with whether no document has the word, as BM25 compares it.
 
     The result is empty for a collection without BM25. Common words such as "how" and single letters are left out. A run
     of a script without spaces counts as one word, which is unknown if no document has any pair of its letters.
     """
     language = collection.settings.language
     common = language_of(language).common
-    places = [(start, end) for start, end in word_spans(text) if text[start:end].lower() not in common]
+    spans = word_spans(text)[:READ_WORDS]
+    places = [(start, end) for start, end in spans if text[start:end].lower() not in common]
     if "bm25" not in collection.spaces or not places:
         return {}
     typed = [text[start:end] for start, end in places]
@@ -33,8 +36,8 @@ def _are_unknown(collection: Collection, text: str) -> dict[tuple[int, int], boo
     runs: dict[tuple[int, int], bool] = {}
     for (start, end), is_unknown, stems in zip(places, unknown.tolist(), stemmed(typed, language), strict=True):
         last = next(reversed(runs), (0, 0))
-        if start < last[1]:  # pairs of letters overlap
-            runs[last[0], end] = runs.pop(last) and is_unknown
+        if start < last[1]:  # names and pairs of letters overlap
+            runs[last[0], max(end, last[1])] = runs.pop(last) and is_unknown
         elif stems and sum(category(letter)[0] != "M" for letter in text[start:end]) > 1:
             runs[start, end] = is_unknown
     return runs
@@ -50,8 +53,10 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
     if not any(are_unknown.values()):
         return None
     typed = dict.fromkeys(text[start:end] for (start, end), is_unknown in are_unknown.items() if is_unknown)
+    # Hits are guesses if all words are unknown and no term of the model is a word of the query.
     terms = collection.models.loaded.columns if guessing and all(are_unknown.values()) else {}
     guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
+    # Name the first words, and count the others.
     more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
     words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"
     pieces = f": these hits are guesses by pieces of {'them' if len(typed) > 1 else 'it'}" if guesses else ""
@@ -59,19 +64,24 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
 
 
 def suggestion(collection: Collection, text: str) -> str | None:
-    """Return a query with each word that no document has replaced by the nearest known word; None without such words.
+    """Return a query with words that no document has replaced by the nearest known words; None without such words.
 
+    The first `NAMED_WORDS` words that no document has are replaced, wherever they stand.
     A collection on a server suggests nothing, since it has only hashes of words. A word that is a term of the model is
     right, if the model is loaded already; this function never loads a model.
     """
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
     known = collection.models.loaded.columns if loaded else {}
+    nearest_words = dict[str, str | None]()
     for (start, end), is_unknown in _are_unknown(collection, text).items():
         word = text[start:end]
-        if not is_unknown or unspaced(word):  # an edit of a pair of letters is another word
-            continue
         right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
-        if edits_of(word) and not right and (instead := _nearest(collection, word)):
+        if not is_unknown or unspaced(word) or right or not edits_of(word):  # an edit of two letters is another word
+            continue
+        if word not in nearest_words and len(nearest_words) < NAMED_WORDS:
+            stop_if_cancelled()
+            nearest_words[word] = _nearest(collection, word)
+        if instead := nearest_words.get(word):
             replaced, done = replaced + text[done:start] + instead, end
     return replaced + text[done:] if replaced else None
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from filecmp import cmp
 from os import PathLike, fspath
 from pathlib import Path
+from typing import NamedTuple
 
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.records import Changed
-from vocable.core.folders import ENDINGS
+from vocable.core.folders import ENDINGS, files_of
 from vocable.core.tables import counted
 from vocable.data import Document, read_corpus
 from vocable.data.bad_lines import tolerant
+from vocable.data.sources import is_inside
 from vocable.data.texts import Documents, as_documents, as_ids
+from vocable.engines.folder import FolderStore
 from vocable.errors import ArgumentError, DataError
 from vocable.options import CountOrZero, checked
 
 logger = logging.getLogger(__name__)
+
+COMPARED_PAGES = 20  # pages of a folder that may be a copy
 
 
 @checked
@@ -39,9 +45,9 @@ def add(
 
     Args:
         index: place of the index; in Python also the result of `vocable.open_index`.
-        corpus: a file, a folder or a page of the indexed folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or -
+        corpus: a file, a folder, a part of the indexed folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or -
             (stdin); in Python also `Document`s, or dicts with the fields id, text and title.
-        replace: delete all documents that the corpus does not have.
+        replace: delete all documents that the corpus does not have; of a part of the folder, only documents there.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         skip_bad: number of malformed lines to skip; one more is an error.
 
@@ -57,54 +63,119 @@ def add(
             given = as_documents(corpus, "corpus")
             return _replaced(opened, given, "the corpus") if replace else opened.writer.add_stream(given)
         source = fspath(corpus)
-        folder = _folder_of(opened, source)
-        documents = read_corpus(source, folder=folder, all_pages=opened.settings.all_pages)
-        if opened.settings.base_url is not None and folder is not None:
-            documents = _with_urls(documents, folder, opened.settings.base_url)
-        if replace:
-            if folder != source and folder is not None:
-                raise ArgumentError(f"replace deletes the documents of all other pages: name the folder, {folder}")
-            return _replaced(opened, documents, source)
-        return opened.writer.add_stream(documents) if folder is None else _with_sections(opened, documents, source)
+        # The indexed folder, or a part of it, is read with the settings of the index.
+        if (part := _part_of(opened, source)) is None:
+            documents = read_corpus(source)
+            return _replaced(opened, documents, source) if replace else opened.writer.add_stream(documents)
+        documents = read_corpus(source, folder=part.folder, inside=part.inside, all_pages=opened.settings.all_pages)
+        if opened.settings.base_url is not None:
+            documents = _with_urls(documents, part.folder, opened.settings.base_url)
+        return (
+            _replaced(opened, documents, source, part) if replace else _with_sections(opened, documents, source, part)
+        )
 
 
-def _folder_of(opened: Collection, source: str) -> str | None:
-    """Return the folder of documents that a source is, or that the collection was made of and the source is in."""
-    indexed = opened.settings.source
-    if Path(source).is_dir():
-        return source
-    inside = Path(indexed).is_dir() and Path(source).resolve().is_relative_to(Path(indexed).resolve())
-    return indexed if inside and Path(source).suffix.lower() in ENDINGS else None
+class FolderPart(NamedTuple):
+    """A part of a folder of pages: all ("") of it, a file, or a folder with a slash at its end.
+
+    `indexed` is true for the folder that the collection was made of.
+    """
+
+    folder: str
+    inside: str
+    indexed: bool
 
 
-def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
-    """Add documents, and delete all other documents."""
+def _part_of(opened: Collection, source: str) -> FolderPart | None:
+    """Return the part of a folder of pages that a source is; None for another source.
+
+    Ids are relative to the folder that the collection was made of. If the source lies in a copy of that folder, the
+    copy is used; if the folder has moved, a folder of its name is.
+    """
+    # Folders that ids may be relative to: the indexed folder and its copies, or, if it has moved, a folder of its name.
+    path, indexed = Path(source).resolve(), Path(opened.settings.source)
+    is_folder, has_name = Path(source).is_dir(), bool(indexed.name) and opened.searcher.has_pages
+    if indexed.is_dir() and has_name:
+        roots = [indexed.resolve(), *(_copies(indexed, path) if is_folder else [])]
+    else:
+        roots = [parent for parent in (path, *path.parents) if has_name and parent.name == indexed.name]
+    if not is_folder and path.suffix.lower() not in ENDINGS:
+        return None
+    # The source lies in such a folder.
+    if root := next((root for root in roots if path.is_relative_to(root)), None):
+        inside = "" if path == root else path.relative_to(root).as_posix() + "/" * is_folder
+        return FolderPart(source if path == root else str(root), inside, indexed=True)
+    # The source is outside: its ids may be the ids of other pages.
+    if is_folder and has_name and indexed.is_dir() and indexed.resolve().is_relative_to(path):
+        raise ArgumentError(f"{source}: holds {indexed}, whose pages have ids of their own: name it, or index it anew")
+    if is_folder:
+        return FolderPart(source, "", indexed=False)
+    if has_name and path.suffix.lower() != ".txt" and path.is_file():  # a text file is a list of documents, too
+        raise ArgumentError(f"{source}: not in {indexed}, the folder that {opened.place} was made of: name its folder")
+    return None
+
+
+def _copies(folder: Path, part: Path) -> list[Path]:
+    """Return the folders above a part that are copies of a folder: half of the part's first pages are equal in both.
+
+    Raises `ArgumentError` if a folder of the same name has such a part with other pages, whose ids would be wrong.
+    """
+    copies = list[Path]()
+    for above in part.parents:
+        original = folder / part.relative_to(above)
+        if part.is_relative_to(folder.resolve()) or not original.is_dir():
+            continue
+        files = files_of(part).files[:COMPARED_PAGES]
+        equal = sum((original / file).is_file() and cmp(original / file, part / file, shallow=False) for file in files)
+        if files and 2 * equal >= len(files):
+            copies.append(above)
+        elif above.name == folder.name:
+            raise ArgumentError(f"{part}: not a part of {folder}, the folder of the index: name that part, or {above}")
+    return copies
+
+
+def _replaced(
+    opened: Collection, documents: Iterable[Document], source: str, part: FolderPart | None = None
+) -> Changed:
+    """Add documents, and delete all other documents; of a part of the collection's folder, all others of the part."""
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
     if not seen:
         raise DataError("the corpus has no documents: nothing is replaced", source=source)
-    gone = opened.delete([*opened.writer.others(seen)])
+    others = opened.writer.others(seen)
+    names = _inside(opened, others, part.inside) if part is not None and part.inside else [*others]
+    gone = opened.delete(names)
     return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
 
 
-def _with_sections(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
-    """Add the documents of a folder or a page, and warn of documents that it no longer has.
+def _with_sections(opened: Collection, documents: Iterable[Document], source: str, part: FolderPart) -> Changed:
+    """Add the documents of a part of a folder, and warn of documents that it no longer has.
 
-    They are sections of its files and, in the folder that the collection was made of, of other files.
+    Of another folder than the collection's, the documents of the files that it has count.
     """
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
-    files, whole = {*seen.values()}, source == opened.settings.source
+    files = {*seen.values()}
     if opened.store.about.cheap_reads:
         others = opened.writer.others(seen)
-        names = [name for name in others if whole or any(name[:end] in files for end in _file_ends(name))]
-        stored = filter(None, opened.documents(names))
-        if stale := [
-            document for document in stored if (file := document.fields.get("file")) and (whole or file in files)
-        ]:
-            gone = f"{counted(len(stale), 'document')}, such as {stale[0].id!r}, no longer in {source}"
+        if not part.indexed:
+            others = (name for name in others if any(name[:end] in files for end in _file_ends(name)))
+        stale = _inside(opened, others, part.inside, None if part.indexed else files)
+        if stale:
+            gone = f"{counted(len(stale), 'document')}, such as {stale[0]!r}, no longer in {source}"
             logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
     return changed
+
+
+def _inside(opened: Collection, names: Iterable[str], part: str, files: Set[object] | None = None) -> list[str]:
+    """Return the ids of documents of files in a part of a folder, by default of any file there."""
+    near = [name for name in names if name.startswith(part)]
+    stored = ((document.id, document.fields.get("file")) for document in opened.documents(near) if document is not None)
+    return [
+        name
+        for name, file in stored
+        if isinstance(file, str) and is_inside(file, part) and (files is None or file in files)
+    ]
 
 
 def _noted(documents: Iterable[Document], seen: dict[str, object]) -> Iterator[Document]:
@@ -139,6 +210,37 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
     names = as_ids(ids)
     with _opened(index) as opened:
         return opened.delete(names)
+
+
+class Whole(NamedTuple):
+    """An index in a folder whose files have their checksums."""
+
+    place: str
+    documents: int
+    segments: int
+
+    def __str__(self) -> str:
+        return f"{self.place}: {counted(self.documents, 'document')} in {counted(self.segments, 'segment')}, all whole"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts as JSON values."""
+        return self._asdict()
+
+
+def check(index: str | PathLike[str] | Collection) -> Whole:
+    """Compare all files of an index in a folder with their checksums.
+
+    Args:
+        index: place of the index; in Python also the result of `vocable.open_index`.
+
+    Raises:
+        ArgumentError: the index is not in a folder.
+        VectorsError: there is no index, or it is damaged; the message names the file.
+    """
+    with _opened(index) as opened:
+        if not isinstance(opened.store, FolderStore):
+            raise ArgumentError(f"{opened.place}: the {opened.store.about.engine} engine has no files to compare")
+        return Whole(opened.place, len(opened), opened.store.check())
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -45,6 +45,13 @@ Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # docum
 FIRST_PART = 64  # documents that get their vectors first, so that some are searched soon
 
 
+class Run(NamedTuple):
+    """The number of texts that a call has added to a new collection, and its seconds."""
+
+    texts: int = 0
+    seconds: float = 0.0
+
+
 class CollectionWriter:
     """Changes of the collection at a place: documents are added, replaced and deleted."""
 
@@ -58,6 +65,7 @@ class CollectionWriter:
     ) -> None:
         self._place, self._store, self._settings = place, store, settings
         self._models, self._units = models, units
+        self.run = Run()
 
     @patiently()
     def fill(self, parts: Parts, total: int | None = None) -> None:
@@ -69,15 +77,17 @@ class CollectionWriter:
         """
         settings = self._store.settings
         done, stream = StreamProgress(**settings["progress"]), iter(parts)
+        began, earlier = time.perf_counter(), done.texts
         try:
             if not settings["stored"]:
                 self._fill_parts(self._after(stream, done), done, total)
                 if not done.texts:
                     raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
-            self._encode_rest(done)
+            encoded = self._encode_rest(done)
             with self._store.changing():
                 self._store.finish()
                 self._store.configure(self._store.settings | {"whole": True})
+            self.run = Run(max(done.texts - earlier, encoded), time.perf_counter() - began)
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
             raise
@@ -122,10 +132,10 @@ class CollectionWriter:
                 self._store.upsert(change.added, {})
                 self._store.delete(sorted(gone))
 
-    def _encode_rest(self, done: StreamProgress) -> None:
-        """Give all documents vectors that have none yet, a part at a time."""
+    def _encode_rest(self, done: StreamProgress) -> int:
+        """Give all documents vectors that have none yet, a part at a time; return their number."""
         if self._store.encoded_share == 1:
-            return
+            return 0
         total, part = len(self._store), self._store.about.part
         begun = round(self._store.encoded_share * total)
         with progress("index", total, begun=begun) as advance:
@@ -134,13 +144,14 @@ class CollectionWriter:
                 sparse, dense = self._encoded(units, counts, advance)
                 counts.empty += int((np.diff(sparse.indptr) == 0).sum())
                 counts.windows += 0 if self._units.whole else len(units)
+                vectors = self._all_vectors(units, counts, sparse, dense)
                 done.add(counts)
                 done.coverage = self._covered(done, units)
                 done.seconds += time.perf_counter() - started
-                vectors = self._all_vectors(units, sparse, dense)
                 with self._store.changing():
                     self._store.upsert(units, vectors)
                     self._keep(done)
+        return total - begun
 
     def _covered(self, done: StreamProgress, documents: Sequence[Document]) -> Coverage:
         """Return the coverage of a sample of texts, these documents' included, by the model's vocabulary."""
@@ -170,6 +181,7 @@ class CollectionWriter:
         try:
             with progress("add") as advance:
                 for read in in_parts(documents, self._store.about.part, self._settings.limits["long_documents"]):
+                    # Of documents with one id the last counts. An unchanged document is not encoded.
                     part = list({document.id: document for document in read}.values())
                     stored = self._units.documents([document.id for document in part])
                     pairs = [(new, old) for new, old in zip(part, stored, strict=True) if not same_document(new, old)]
@@ -182,6 +194,7 @@ class CollectionWriter:
             self._settle()
             count = len(self._units)
         except VocableError as error:
+            # What is written stays, and the same call skips it.
             if written := added + replaced:
                 error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
             elif isinstance(error, UnavailableError) and not error.unwritten:
@@ -201,7 +214,7 @@ class CollectionWriter:
                 changes = [*self._units.changes([], gone)] if gone else []
                 with self._store.changing() if changes else nullcontext():
                     for change in changes:
-                        self._write(change, csr_array((0, self._settings.meta.size), dtype=np.float32))
+                        self._write(change, StreamProgress(), self._no_vectors)
                 deleted += len(gone)
             self._settle()
             return Changed(0, 0, 0, deleted, len(self._units))
@@ -221,7 +234,7 @@ class CollectionWriter:
             raise ArgumentError(f"{self._place} is unfinished: repeat the command that began it, then change it")
 
     def _settle(self) -> None:
-        """Settle after a successful change, or a change that found all its documents."""
+        """Complete a change, or one that found nothing left to do."""
         self._store.settle()
         if self._store.version() is None:  # after a kill: all that this change repeats may be written already
             with self._store.changing():
@@ -239,6 +252,7 @@ class CollectionWriter:
         `replaced` are the documents of the collection with the same ids.
         """
         counts, whole, writes = StreamProgress(), self._units.whole, []
+        # Encode before anything is written: an error of the model changes nothing.
         for change in self._units.changes(documents, replaced):
             if encoded is None:
                 sparse, dense = self._encoded(change.added, counts, advance if whole else lambda done: None)
@@ -249,7 +263,8 @@ class CollectionWriter:
             writes.append((change, sparse, dense))
         with self._store.changing():
             for change, sparse, dense in writes:
-                self._write(change, sparse, dense)
+                self._write(change, counts, sparse, dense)
+        # The encoder has reported the progress of whole documents; windows and given vectors have not been reported.
         if encoded is not None or not whole:
             advance(len(documents))
         return counts
@@ -259,7 +274,7 @@ class CollectionWriter:
     ) -> EncodedTexts:
         """Return the vectors of documents, and count texts with losses in `counts`."""
         if not documents:
-            return EncodedTexts(csr_array((0, self._settings.meta.size), dtype=np.float32))
+            return EncodedTexts(self._no_vectors)
         encoder = self._models.documents
         previous = encoder.truncated, encoder.windows_read, encoder.unknown
         vectors = encoder.encode_both([document.full for document in documents], advance)
@@ -268,13 +283,19 @@ class CollectionWriter:
         counts.unknown += encoder.unknown - previous[2]
         return vectors
 
-    def _write(self, change: UnitChange, sparse: csr_array, dense: np.ndarray | None = None) -> None:
+    @property
+    def _no_vectors(self) -> csr_array:
+        return csr_array((0, self._settings.meta.size), dtype=np.float32)
+
+    def _write(
+        self, change: UnitChange, counts: StreamProgress, sparse: csr_array, dense: np.ndarray | None = None
+    ) -> None:
         """Write the added units of a change with all their vectors, and delete the other removed units.
 
         `dense` are the dense vectors [m, d] of the collection's model, from the pass that made the `sparse` vectors.
         """
         documents = change.added
-        vectors = self._all_vectors(documents, sparse, dense)
+        vectors = self._all_vectors(documents, counts, sparse, dense)
         gone = {document.id for document in change.removed} - {document.id for document in documents}
         self._know_fields(documents)
         if documents:
@@ -283,13 +304,18 @@ class CollectionWriter:
             self._store.delete(sorted(gone))
 
     def _all_vectors(
-        self, documents: Sequence[Document], sparse: csr_array, dense: np.ndarray | None
+        self, documents: Sequence[Document], counts: StreamProgress, sparse: csr_array, dense: np.ndarray | None
     ) -> dict[Space, Vectors]:
-        """Return the vectors of documents by space; the dense model computes its own unless they are given."""
+        """Return the vectors of documents by space; the dense model computes its own unless they are given.
+
+        Texts that the dense model reads in part are counted in `counts`.
+        """
         vectors: dict[Space, Vectors] = {"sparse": sparse}
         if self._settings.dense is not None and documents:
             if not self._models.dense_inside:
-                dense = self._models.dense_documents([document.full for document in documents])
+                texts = [document.full for document in documents]
+                dense = self._models.dense_documents(texts)
+                counts.dense_truncated += self._models.count_cut(texts)
             assert dense is not None
             vectors["dense"] = dense
         return vectors
@@ -308,8 +334,10 @@ class CollectionWriter:
     def _warn(self, done: StreamProgress) -> None:
         """Log losses of added texts."""
         length = self._models.documents.max_length if done.truncated else None  # loads the model
+        read = self._models.dense.get_max_seq_length() if done.dense_truncated else None
         lost = {
             f"cut at {length} tokens": done.truncated,
+            f"cut at {read} tokens for the dense vectors": done.dense_truncated,
             "without an active term": done.empty,
             "mostly unknown to the vocabulary": done.unknown,
         }

@@ -57,13 +57,17 @@ class DenseGraph:
         self.tokenization = GraphTokenization(self.place / TOKENIZER, [], None, self.settings.tokens)
         self._graph = self.place / GRAPHS[self.settings.format][self.settings.int8]
         pool = ThreadPoolExecutor(1)  # loads the graph while the caller reads other files
-        expected = self._graph, self.settings.format, None, [self.settings.dimensions]
+        expected = self._graph, self.settings.format, None, self.settings.dimensions
         self._session: Future[Session] = pool.submit(open_session, *expected)
         pool.shutdown(wait=False)
 
     def get_embedding_dimension(self) -> int:
         """Return d."""
         return self.settings.dimensions
+
+    def get_max_seq_length(self) -> int:
+        """Return the number of tokens that are read of a text."""
+        return self.settings.max_length
 
     def encode_query(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> np.ndarray:
         """Return the unit vectors of queries, float32 [b, d]."""
@@ -84,7 +88,8 @@ class DenseGraph:
         prompt = self.settings.prompts.get(role, "")
         ids = self.tokenization.truncated([prompt + text for text in texts], self.settings.max_length, "right")
         vectors = np.zeros((len(texts), self.settings.dimensions), dtype=np.float32)
-        order, batches = sorted(range(len(ids)), key=lambda row: -len(ids[row])), list[list[int]]()
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+        batches = list[list[int]]()
         while order:
             size = max(1, GRAPH_BATCH_TOKENS // max(1, len(ids[order[0]])))
             batches.append(order[:size])
@@ -119,6 +124,9 @@ class DenseModel(Protocol):
 
     def get_embedding_dimension(self) -> int | None:
         """Return d."""
+
+    def get_max_seq_length(self) -> int | None:
+        """Return the number of tokens that are read of a text; None without a limit."""
 
 
 def dense_beside(model: str) -> str | None:
@@ -167,6 +175,19 @@ def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
 def query_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
     """Return the unit vectors [m, d] of queries."""
     return normalized(model.encode_query(list(texts), show_progress_bar=False))
+
+
+def count_cut(model: DenseModel, texts: Sequence[str], role: Role) -> int:
+    """Return how many texts have more tokens than a model reads."""
+    length = model.get_max_seq_length()
+    if isinstance(model, DenseGraph):
+        prompt = model.settings.prompts.get(role, "")
+        ids = model.tokenization.ids([prompt + text for text in texts], special=True)
+    else:
+        stock = cast(Any, model)
+        prompted = [(stock.prompts.get(role) or "") + text for text in texts]
+        ids = stock.tokenizer(prompted, truncation=False, verbose=False)["input_ids"]
+    return sum(length is not None and len(tokens) > length for tokens in ids)
 
 
 def normalized(vectors: Any) -> np.ndarray:

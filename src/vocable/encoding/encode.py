@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,12 +23,10 @@ from vocable.encoding.models import Model, model_name
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.shards import Make, MakeAll, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoding.stream import PART_SIZE, StreamProgress, encode_stream, stream_settings
-from vocable.encoding.text_encoder import TextEncoder, describe, warn_of_unknown
+from vocable.encoding.text_encoder import TextEncoder, describe, warn_of_cut, warn_of_unknown
 from vocable.encoding.vectors import shard_folder
-from vocable.errors import ArgumentError, InUseError
+from vocable.errors import ArgumentError, InUseError, require_extra
 from vocable.options import Count, CountOrZero, Encoding, Runtime, checked
-
-logger = logging.getLogger(__name__)
 
 ShardCount = Annotated[int, Ge(1), Le(10_000)]
 
@@ -41,7 +38,8 @@ class EncodedCorpus(NamedTuple):
     term, and `unknown` texts have more than half of their tokens outside the vocabulary. `first_bad` is the first of
     the `bad_lines` that this run skipped. `copies` have the same title and text as an earlier section of a folder, so
     that a search shows them as one hit. `repeated` lines repeat an earlier line and were skipped, too. `windows`
-    counts the windows of texts that were read whole.
+    counts the windows of texts that were read whole. `dense_truncated` texts were longer than the `dense_length` tokens
+    that the dense model beside reads.
     """
 
     texts: int
@@ -56,6 +54,9 @@ class EncodedCorpus(NamedTuple):
     repeated: int = 0
     unknown: int = 0
     copies: int = 0
+    dense_truncated: int = 0
+    dense_length: int | None = None
+    of_run: int | None = None  # texts of the last run, whose seconds are counted; None for all
 
     @classmethod
     def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
@@ -67,11 +68,12 @@ class EncodedCorpus(NamedTuple):
     @property
     def texts_per_second(self) -> float:
         """Texts encoded and written per second."""
-        return self.texts / self.seconds if self.seconds else 0.0
+        return (self.texts if self.of_run is None else self.of_run) / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, object]:
         names: tuple[str, ...] = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        names += tuple(name for name in ("windows", "repeated", "unknown", "copies") if getattr(self, name))
+        others = "windows", "repeated", "unknown", "copies", "dense_truncated"
+        names += tuple(name for name in others if getattr(self, name))
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
@@ -82,6 +84,7 @@ class EncodedCorpus(NamedTuple):
         counts = (
             (self.windows, "window", f"of at most {self.max_length} tokens"),
             (self.truncated, "text", f"cut at {self.max_length} tokens"),
+            (self.dense_truncated, "text", f"cut at {self.dense_length} tokens for the dense vectors"),
             (self.empty, "text", "without an active term"),
             (self.unknown, "text", "mostly unknown to the vocabulary"),
             (self.bad_lines, "bad line", f"skipped, the first: {self.first_bad}"),
@@ -136,25 +139,28 @@ def encode(
     Raises:
         ArgumentError: an argument is out of its range, or the output was made with other arguments.
         DataError: a source cannot be read, or has more bad lines than tolerated.
+        MissingExtraError: `output` is given, and pyarrow is not installed.
         VectorsError: the unfinished output was made from other texts, or is damaged.
     """
+    # Refuse what would fail after the work.
     check_shards(texts, shards, shard, workers, scheduler)
     bad, records = BadLines(skip_bad), None
     if output is not None:
         if not isinstance(texts, str | Path):
             raise ArgumentError("with output, texts is the source of the texts, such as a file")
+        require_extra("pyarrow", "parquet")  # before the work
         records = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
     named = name or model_name(model)
     check_length(model, options["max_length"])
     loaded = load_encoder(model, options["device"], options["runtime"], options["dtype"])
     encoder = TextEncoder(loaded, role, **options)
+    # To memory.
     if output is None or records is None:
         vectors = encoder.encode(cast(Texts, texts))
-        if encoder.truncated:
-            cut = encoder.truncated, vectors.shape[0], encoder.max_length
-            logger.warning("%d of %d texts were cut at %d tokens", *cut)
+        warn_of_cut(encoder.truncated, vectors.shape[0], "texts", encoder.max_length)
         warn_of_unknown(encoder.unknown, encoder.windows_read or vectors.shape[0])
         return vectors
+    # To files, as one stream or as one of several shards.
     if shards is None:
         stream, source = _as_documents(records), str(texts)
         done = encode_stream(encoder, stream, output, model=named, source=source, dense=not no_dense)
@@ -162,20 +168,18 @@ def encode(
     sharded = _Sharded.planned(encoder, str(texts), output, named, shards, bad, dense=not no_dense)
     if shard is not None:
         return sharded.encode(encoder, shard, bad)
+    # All shards: in this process, in others of this machine, or by Dask. Other processes load the model by its name.
     in_this_process = workers == 1 and scheduler is None
     given = {**options, "texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards}
     given |= {"name": named, "no_dense": no_dense, "skip_bad": skip_bad, "device": None, "runtime": None}
     given["dtype"] = encoder.model.dtype if loaded.runtime == "torch" else "auto"
     by_name = _Loading(named, None if scheduler else loaded.device, loaded.runtime)
     make = partial(_make_shard, loaded if in_this_process else by_name, given)
-    run = (
-        in_turn
-        if in_this_process
-        else partial(on_dask, address=scheduler)
-        if scheduler
-        else partial(in_processes, workers=workers)
-    )
-    return sharded.encode_all(make, run)
+    if in_this_process:
+        return sharded.encode_all(make, in_turn)
+    if scheduler:
+        return sharded.encode_all(make, partial(on_dask, address=scheduler))
+    return sharded.encode_all(make, partial(in_processes, workers=workers))
 
 
 def check_shards(

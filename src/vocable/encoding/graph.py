@@ -104,11 +104,6 @@ class GraphModel(EncodingModel):
         return None
 
     @property
-    def dimensions(self) -> int | None:
-        sizes = {None if self.looks_up(role) else of_role.dimensions for role, of_role in self.settings.roles.items()}
-        return sizes.pop() if len(sizes) == 1 else None
-
-    @property
     def own_terms(self) -> Sequence[str] | None:
         return self._own_terms
 
@@ -185,8 +180,7 @@ class GraphModel(EncodingModel):
         return self._sessions[folder]
 
     def _opened(self, path: Path, folder: str) -> Session:
-        sizes = {role.dimensions for role in self.settings.roles.values() if role.folder == folder}
-        return open_session(path, self.settings.format, self.settings.size, sizes)
+        return open_session(path, self.settings.format, self.settings.size, None)
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
         if dtype not in ("auto", self.dtype):
@@ -200,13 +194,14 @@ class GraphModel(EncodingModel):
         if self._query_weights is not None:
             tokenizer, path = self.tokenization_of("document"), self._query_weights
         else:
-            tokenizer, path = self.tokenization_of(role), self.place / of_role.folder / QUERY_WEIGHTS
+            tokenizer = self.tokenization_of(role)
+            path = self.place / of_role.folder / QUERY_WEIGHTS
         weights = _read_weights(path)
         return TableEncoder(self, tokenizer, lambda: weights, settings)
 
     def _role_settings(self, role: Role, max_length: int | None = None) -> RoleSettings:
         of_role = self.settings.roles[role]
-        kept = of_role.query_idf, of_role.keeps_special, None if self.looks_up(role) else of_role.dimensions
+        kept = of_role.query_idf, of_role.keeps_special
         if role == "query" and self._query_weights is not None:  # a table for the tokenizer of documents
             return RoleSettings(role, "", max_length or of_role.positions, None, *kept)
         return RoleSettings(role, of_role.prompt, max_length or of_role.max_length, of_role.max_terms, *kept)
@@ -246,12 +241,12 @@ class GraphEncoder(RoleEncoder):
         length = self.settings.max_length
         if length is not None and any(len(text_ids) > length for text_ids in ids):
             ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], length, side)
-        weights, *dense = self._run(padded(ids, self._padding, self._session.inputs))
+        [weights] = self._run(padded(ids, self._padding, self._session.inputs))
         places = np.flatnonzero(weights > 0)
         rows, columns = np.divmod(places, weights.shape[1])
         indptr = np.searchsorted(rows, np.arange(len(weights) + 1)).astype(np.int32)
         sparse = csr_array((weights.ravel()[places], columns.astype(np.int32), indptr), shape=weights.shape)
-        return EncodedTexts(sparse, dense[0] if dense else None)
+        return EncodedTexts(sparse)
 
     def _run(self, given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
         try:

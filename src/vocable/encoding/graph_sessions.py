@@ -5,8 +5,10 @@ Letters: b texts, s tokens, v output terms, d dimensions of dense vectors.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -24,7 +26,10 @@ GRAPHS: dict[GraphFormat, tuple[str, str]] = {
     "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
 }
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OUTPUT, DENSE_OUTPUT = "weights", "dense"  # the weights of all terms, and the dense vectors; others are of one role
+OUTPUT, DENSE_OUTPUT = "weights", "dense"  # the weights of all terms, or the dense vectors; others are of one role
+
+RUNTIME = "1.23"  # the first ONNX Runtime with all operations of the graphs that vocable export-model writes
+TOO_NEW = re.compile("NOT_IMPLEMENTED|[Oo]pset|IR version")  # in an error of ONNX Runtime
 
 Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
 
@@ -48,10 +53,10 @@ def padded(ids: Sequence[Sequence[int]], padding: int, inputs: Sequence[str]) ->
     return {name: values[name] for name in inputs}
 
 
-def open_session(path: Path, format: GraphFormat, size: int | None, dimensions: Collection[int | None]) -> Session:
-    """Load a graph with v = `size` terms and one of these dimensions; `ModelError` if it is missing, damaged or other.
+def open_session(path: Path, format: GraphFormat, size: int | None, dimensions: int | None) -> Session:
+    """Load a graph with v = `size` terms or d = `dimensions`; `ModelError` if it is missing, damaged or other.
 
-    None stands for a graph without terms, or without dense vectors.
+    None stands for a graph of dense vectors, or of terms.
     """
     if not path.is_file():
         other = "; or name the runtime torch, for its weights" if has_weights(path.parent.parent) else ""
@@ -62,21 +67,34 @@ def open_session(path: Path, format: GraphFormat, size: int | None, dimensions: 
         raise
     except Exception as error:  # the runtimes raise errors of their own
         raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
-    if not set(session.inputs) <= set(INPUTS) or session.size != size or session.dimensions not in dimensions:
+    if not set(session.inputs) <= set(INPUTS) or session.size != size or session.dimensions != dimensions:
         read = ", ".join(session.inputs)
         raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {read}")
     return session
 
 
-def _onnx(path: Path) -> Session:
-    import onnxruntime as ort
+def import_onnxruntime() -> ModuleType:
+    """Import ONNX Runtime without its telemetry, which would report its use over the network and keep a device's id."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
 
+    return onnxruntime
+
+
+def _onnx(path: Path) -> Session:
+    ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     # Level "all" fuses sums and layer norms into an operation that is slower on a CPU.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4  # an error is raised, and not written to stderr as well
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if not TOO_NEW.search(str(error)):
+            raise
+        needed = f"a later ONNX Runtime than {ort.__version__}, at least {RUNTIME}: pip install -U onnxruntime"
+        raise ModelError(f"{path}: the graph needs {needed}") from error
     sizes = {output.name: output.shape[-1] for output in session.get_outputs() if isinstance(output.shape[-1], int)}
     outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]
     names = [graph_input.name for graph_input in session.get_inputs()]

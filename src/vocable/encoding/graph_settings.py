@@ -44,7 +44,6 @@ class GraphRole:
     special: list[int]  # ids of the special tokens
     unknown: int | None
     padding: CountOrZero  # id of the token for padding
-    dimensions: Length | None = None  # of dense vectors; None for a model without dense vectors
 
 
 @dataclass(frozen=True)

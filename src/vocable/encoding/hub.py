@@ -7,6 +7,7 @@ A name is "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, wit
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -14,8 +15,10 @@ from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
 from vocable.core.folders import settings_in
+from vocable.core.lfs import POINTER, is_pointer
 from vocable.errors import ArgumentError, ModelError
 
 BUILT_IN_MODEL = "vocable-mini"
@@ -26,15 +29,16 @@ CARD = "README.md"
 MODEL_FILES = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}  # that the libraries open
 GRAPH_FOLDERS = ("onnx", "openvino")  # every file in them is part of the model
 WEIGHTS, WEIGHTS_INDEX, PICKLES = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-PICKLED = (
-    "weights are read from safetensors only, as pickles can run code: convert pytorch_model.bin in transformers, "
-    "AutoModelForMaskedLM.from_pretrained(NAME).save_pretrained(FOLDER)"
-)
+MODULES, ROUTES = "modules.json", "router_config.json"  # of a model that sentence-transformers saved
 CODE = (
     "it comes with its own code, which runs only if you allow it: vocable --trust-remote-code, load(..., "
     "trust_remote_code=True), or trust_remote_code: true in a recipe"
 )
+GRAPH_FILES = ("model.onnx", "model_optimized.onnx", "onnx/model.onnx")
+MODEL_TYPE = re.compile(r"has model type `(.+?)`")  # in transformers' error about an unknown type
 ADAPTERS = ("adapter_config.json", "lora/adapter_config.json")
+ADAPTER_WEIGHTS, ADAPTER_PICKLE = "adapter_model.safetensors", "adapter_model.bin"
+ADAPTER_ALONE = "its weights are an adapter over {}, which peft reads: pip install peft"
 ADAPTER = (
     "its weights are only an adapter over {}: merge it in peft (PeftModel.from_pretrained(...).merge_and_unload()) and "
     "save the result"
@@ -92,10 +96,23 @@ def check_files(name: str | Path) -> None:
         graph = path.parent.name in GRAPH_FOLDERS and not path.is_dir()
         if (path.suffix in MODEL_FILES or graph) and not path.is_file():
             raise ModelError(f"{path}: not a regular file")
+        if is_pointer(path):
+            raise ModelError(f"{path}: {POINTER}")
         if path.name == WEIGHTS_INDEX:
             _check_index(name, path)
-    if any(place.glob("pytorch_model*.bin")) and not any(place.glob("*.safetensors")):
-        raise ModelError(f"{name}: {PICKLED}")
+    for folder in (place, *(place / module for module in module_folders(place))):
+        if any(folder.glob("pytorch_model*.bin")) and not any(folder.glob("*.safetensors")):
+            raise ModelError(f"{name}: {pickled(name)}")
+
+
+def module_folders(place: Path) -> list[str]:
+    """Return the folders of the modules of a model that sentence-transformers saved, relative to its folder."""
+    with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged file is an error when the model is loaded
+        modules = [module["path"] for module in json.loads((place / MODULES).read_bytes())]
+        if (routes := place / ROUTES).is_file():
+            modules += json.loads(routes.read_bytes())["types"]
+        return [module for module in modules if module and _inside(module)]
+    return []
 
 
 def check_model(name: str | Path) -> None:
@@ -104,7 +121,12 @@ def check_model(name: str | Path) -> None:
         name = BUILT_IN_MODEL
     check_files(name)
     place = Path(locate(name))
-    if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
+    if (place / ADAPTERS[0]).is_file():
+        if not (place / ADAPTER_WEIGHTS).is_file() and (place / ADAPTER_PICKLE).is_file():
+            raise ModelError(f"{name}: {pickled(name, ADAPTER_PICKLE)}")
+        if find_spec("peft") is None:
+            raise ModelError(f"{name}: {ADAPTER_ALONE.format(_adapted(str(place)))}")
+    elif place.is_dir() and not any((place / file).exists() for file in ("config.json", MODULES)):
         if (base := _adapted(str(place))) is not None:
             raise ModelError(f"{name}: {ADAPTER.format(base)}")
         model = settings_in(place).get("model")
@@ -173,14 +195,48 @@ def _check_hub(name: str) -> None:
 
 
 def remedy(name: str | Path, error: BaseException) -> str | None:
-    """Return advice for a library's error about missing or pickled weights, an adapter, or code of a model, or None."""
+    """Return advice for a library's error about a model's files or the access to them, or None."""
+    if "gated repo" in str(error):
+        return f"it is gated: accept its terms at https://huggingface.co/{name}, then log in (hf auth login)"
+    if unknown := MODEL_TYPE.search(str(error)):
+        return _other_program(locate(name), unknown[1])
     if "trust_remote_code" in str(error):
         return CODE
     if (WEIGHTS in str(error) or "config.json" in str(error)) and (base := _adapted(locate(name))) is not None:
-        return ADAPTER.format(base)
+        return _adapter_fault(locate(name), base, error)
     if WEIGHTS in str(error):
-        return PICKLED if _has_pickles(locate(name)) else f"its weights are missing (no {WEIGHTS}): {WHOLE}"
+        if _has_file(locate(name), PICKLES):
+            return pickled(name)
+        if graph := next((graph for graph in GRAPH_FILES if _has_file(locate(name), graph)), None):
+            return (
+                f"it has no weights (no {WEIGHTS}): {graph} is a graph for FastEmbed, which cannot be read as a model"
+            )
+        return f"its weights are missing (no {WEIGHTS}): {WHOLE}"
     return None
+
+
+def _adapter_fault(place: str, base: str, error: BaseException) -> str:
+    """Return the reason why an adapter was not merged: peft is missing, its base cannot be read, or it is a part."""
+    if not _has_file(place, ADAPTERS[0]):
+        return ADAPTER.format(base)
+    if find_spec("peft") is None:
+        return ADAPTER_ALONE.format(base)
+    return f"{ADAPTERS[0]} names the model {base}, which cannot be read ({first_line(error)})"
+
+
+def _other_program(place: str, model_type: str) -> str:
+    """Return the reason why transformers does not know the type of a model: its version, or another program."""
+    from packaging.version import InvalidVersion, Version
+    from transformers import PreTrainedConfig, __version__
+
+    written = ""
+    with suppress(OSError, ValueError, InvalidVersion):
+        written = str(PreTrainedConfig.get_config_dict(place, local_files_only=True)[0].get("transformers_version"))
+        if Version(written) > Version(__version__):
+            return (
+                f"config.json was written by transformers {written}, this is {__version__}: pip install -U transformers"
+            )
+    return f"config.json has the model type {model_type!r}, of a program that vocable does not know"
 
 
 def _adapted(place: str) -> str | None:
@@ -195,16 +251,32 @@ def _adapted(place: str) -> str | None:
     return None
 
 
-def _has_pickles(place: str) -> bool:
-    """Return whether a folder, the cache or the Hub has pickled weights of a model."""
+def _has_file(place: str, file: str) -> bool:
+    """Return whether a folder, the cache or the Hub has a file of a model."""
     if Path(place).is_dir():
-        return any(Path(place).rglob(PICKLES))
+        return (Path(place) / file).is_file()
     from huggingface_hub import file_exists, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
     with suppress(HfHubHTTPError, OSError):  # as without a network
-        return isinstance(try_to_load_from_cache(place, PICKLES), str) or file_exists(place, PICKLES)
+        return isinstance(try_to_load_from_cache(place, file), str) or file_exists(place, file)
     return False
+
+
+def pickled(name: str | Path, file: str = PICKLES) -> str:
+    """Return the reason why the pickled weights of a model are not read, and what to do."""
+    reason = f"weights are read from safetensors only, as a pickle ({file}) can run code"
+    return f"{reason}: vocable convert {quote(str(name))} -o FOLDER"
+
+
+def converted_name(pickle: Path) -> Path:
+    """Return the name of the safetensors of a pickle.
+
+    >>> print(converted_name(Path("pytorch_model-00001-of-00002.bin")))
+    model-00001-of-00002.safetensors
+    """
+    name = pickle.name.replace("pytorch_model", "model")
+    return pickle.with_name(re.sub(r"\.(bin|pt)(?=$|\.)", ".safetensors", name))
 
 
 def first_line(error: BaseException) -> str:

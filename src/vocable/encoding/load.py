@@ -26,8 +26,7 @@ from vocable.encoding.models import Model, encoding_model, is_model
 from vocable.encoding.pooling import PoolingName
 from vocable.encoding.protocol import EncodingModel
 from vocable.encoding.runtimes import torch_library
-from vocable.encoding.terms import terms
-from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint
+from vocable.encoding.vectors import VectorsMeta
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.options import Activation, DType, Runtime, checked
 
@@ -75,6 +74,7 @@ def load(
         ArgumentError: the pooling, activation, device or runtime does not exist, or an exported model does not have it.
     """
     changes = {"pooling": pooling, "activation": activation, "new_head": new_head, "special_terms": special_terms}
+    # A graph is used if it is asked for, or if PyTorch or the weights are missing.
     graph = None if runtime == "torch" else graph_folder(name)
     if runtime is None and graph is not None and _has_torch() and _has_weights(name, graph):
         graph = None
@@ -82,6 +82,7 @@ def load(
         model = _open_graph(name, graph, runtime, device, changes)
         model.load_graphs()
         return model
+    # The first kind of model that knows the files opens them. The last kind opens any model, and makes new heads.
     if runtime not in (None, "torch"):
         raise ArgumentError(f"{name} has no graph for the runtime {runtime}: vocable export-model writes one")
     check_model(name)  # before PyTorch, whose import takes seconds
@@ -121,7 +122,7 @@ def load_model(model: Model | str | Path, device: str | None = None, runtime: Ru
 def model_of(meta: VectorsMeta, moved: str | Model | None = None) -> Model:
     """Return the model that made vectors, or `moved` instead; raise `ArgumentError` for another vocabulary."""
     model = load_model(moved or meta.model)
-    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
+    if encoding_model(model).vocabulary != meta.vocabulary:
         name = moved if isinstance(moved, str) else meta.model
         raise ArgumentError(f"model {name}: the vectors have another vocabulary")
     return model

@@ -86,10 +86,12 @@ def differences(stored: Parts, now: Parts) -> list[str]:
     ['graph', 'query.prompt: "Q: ", now null']
     """
     changed = [name for name, value in stored.items() if name in now and now[name] != value]
-    lines, roles = {name: _line(name, stored, now) for name in changed}, get_args(Role)
+    lines = {name: _line(name, stored, now) for name in changed}
+    roles = get_args(Role)
     distinct = dict[str, None]()
     for name, line in lines.items():
         first, _, part = name.partition(".")
+        # "query.max_length: ..." and "document.max_length: ..." become one line if they say the same.
         alike = {lines.get(f"{role}.{part}", "").partition(".")[2] for role in roles}
         distinct[line.partition(".")[2] if first in roles and len(alike) == 1 else line] = None
     return [*distinct]

@@ -48,8 +48,16 @@ def model_digest(model: Model) -> str:
     return digest(encoding_model(model).fingerprint())
 
 
-def check_unchanged(model: EncodingModel, meta: VectorsMeta, place: str, advice: str) -> None:
-    """Raise `VectorsError`, with all differences, if a model has changed since it made the vectors at a place."""
-    if meta.fingerprint:
-        now = model.fingerprint(number_type(meta.fingerprint))
-        refuse_differences(meta.fingerprint, now, f"{place}: {meta.model}", advice)
+def check_unchanged(
+    model: EncodingModel, meta: VectorsMeta, place: str, advice: str, *, only_documents: bool = False
+) -> None:
+    """Raise `VectorsError`, with all differences, if a model has changed since it made the vectors at a place.
+
+    With `only_documents` the model encodes queries for another model's documents: its query side may differ.
+    """
+    stored = meta.fingerprint
+    if only_documents:
+        stored = {part: value for part, value in stored.items() if not part.startswith("query")}
+    if stored:
+        now = model.fingerprint(number_type(stored))
+        refuse_differences(stored, now, f"{place}: {meta.model}", advice)

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +20,8 @@ from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
-from vocable.encoding.vectors import Parts
+from vocable.core.locks import thread_lock
+from vocable.encoding.vectors import Parts, vocabulary_fingerprint
 from vocable.options import DType, Runtime
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Side = Literal["left", "right"]
 NOTES_KEY = "vocable"  # in a model's configuration
 
 # The encoders of a model share a tokenizer, and it stores its truncation and padding: only one thread may use it.
-TOKENIZING = Lock()
+TOKENIZING = thread_lock()
 
 
 class Token(NamedTuple):
@@ -171,9 +171,9 @@ class EncodingModel(ABC):
         """The number of its weights; None if unknown."""
 
     @property
-    @abstractmethod
     def dimensions(self) -> int | None:
-        """The dimensions d of its dense vectors; None unless it gives them for both queries and documents."""
+        """The dimensions d of dense vectors from the same pass; None for a model that is sparse alone."""
+        return None
 
     @property
     @abstractmethod
@@ -185,10 +185,19 @@ class EncodingModel(ABC):
     def terms(self) -> list[str]:
         """The v output terms by column; a column without a token is `<column>`."""
 
+    def described_terms(self, texts: Callable[[], Sequence[str]]) -> Sequence[str]:
+        """Return the terms by column for readers; `texts` may tell what terms without words stand for."""
+        return self.terms
+
     @cached_property
     def columns(self) -> Mapping[str, int]:
         """The columns of the output terms by name."""
         return {term: column for column, term in enumerate(self.terms)}
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """The fingerprint of the output terms; a search compares it, and computing it takes 5 ms."""
+        return vocabulary_fingerprint(self.terms)
 
     @property
     @abstractmethod

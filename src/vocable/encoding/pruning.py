@@ -116,12 +116,14 @@ def prune(
         ArgumentError: a limit is out of its range, or `output` exists.
         VectorsError: `vectors` are not sparse vectors, or stored vectors cannot be read.
     """
+    # Each limit looks at the whole vectors, so their order does not matter.
     if output is None:
         matrix = as_vectors(vectors)
         keep = matrix.data >= np.float32(min_weight)
         if max_terms is not None or mass is not None:
             keep &= _heaviest(matrix, max_terms, mass)
         return matrix if keep.all() else selected(matrix, keep)
+    # Stored vectors are pruned shard by shard.
     settings = settings_of(prune, locals(), then.made_from if then else {}, without=("then",))
     places = places_of(cast(Sources, vectors))
     if finished(output, settings):
@@ -132,7 +134,8 @@ def prune(
             kept = prune(shard.matrix, max_terms, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta, shard.dense)
-            postings_before, postings_after = postings_before + shard.matrix.nnz, postings_after + kept.nnz
+            postings_before += shard.matrix.nnz
+            postings_after += kept.nnz
     return Pruned(postings_before, postings_after)
 
 

@@ -57,18 +57,21 @@ def make_all(make: Make[T], numbers: Iterable[int], run: MakeAll[T]) -> Iterator
     left, died, waited = set(numbers), 0, False
     while left:
         left_before = len(left)
+        # A shard without a result belongs to another process.
         try:
             for number, result in run(make, sorted(left)):
                 if result is not None:
                     left.discard(number)
                     yield result
         except BrokenExecutor as error:
+            # Count deaths in a row, without a shard between them.
             died = 1 if len(left) < left_before else died + 1
             if died == MAX_DEATHS:
                 advice = "perhaps out of memory: use fewer"
                 raise ArgumentError(f"processes that make shards have died {MAX_DEATHS} times, {advice}") from error
             logger.warning("a process has died: another one makes its shard")
             continue
+        # Other processes have all shards that are left: look again later.
         if len(left) == left_before:
             if not waited:
                 logger.warning("waiting for other processes, which make the last %d shards", left_before)

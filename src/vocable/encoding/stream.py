@@ -39,6 +39,7 @@ class StreamProgress:
     parts: int = 0
     texts: int = 0
     truncated: int = 0  # texts longer than the maximum length
+    dense_truncated: int = 0  # texts longer than what the dense model beside reads
     empty: int = 0  # texts without an active term
     unknown: int = 0  # texts, or windows, with more than half of their tokens outside the vocabulary
     windows: int = 0  # windows of the texts that were read in windows
@@ -49,6 +50,7 @@ class StreamProgress:
     def add(self, losses: StreamProgress) -> None:
         """Add the counts of what was lost of further texts, and of their windows."""
         self.truncated, self.empty = self.truncated + losses.truncated, self.empty + losses.empty
+        self.dense_truncated += losses.dense_truncated
         self.unknown, self.windows = self.unknown + losses.unknown, self.windows + losses.windows
 
 
@@ -87,13 +89,15 @@ def encode_stream(
     settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, dense=dense)
     if finished(folder, settings):
         return record_so_far(Path(folder, PROGRESS), StreamProgress)
-    with resumable(folder, settings) as work, progress(title, total) as advance:
+    with (
+        resumable(folder, settings) as work,
+        progress(title, total, begun=record_so_far(work / PROGRESS, StreamProgress).texts) as advance,
+    ):
         done = record_so_far(work / PROGRESS, StreamProgress)
         stream = iter(documents)
         newest = deque(islice(stream, done.texts), maxlen=1)
         if done.texts and (not newest or newest[0].id != done.last_id):
             raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
-        advance(done.texts)
         # Without documents one empty part is written, so that an empty shard of a small corpus is readable.
         parts = in_parts(stream, PART_SIZE, encoder.long_documents)
         while (part := next(parts, [])) or not done.parts:

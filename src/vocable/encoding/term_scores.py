@@ -9,20 +9,31 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
+from vocable.core.faults import said
 from vocable.encoding.vectors import read_table, vocabulary_fingerprint
-from vocable.errors import VectorsError
+from vocable.errors import VectorsError, require_extra
 from vocable.options import WACKY_SHARE, Share, checked
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SCORES_KEY = b"vocable wackiness"
-SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
-SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
-SCORES_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in SCORES_TYPES.items()])
+
+
+@cache
+def scores_schema() -> pa.Schema:
+    """Return the columns of a file of scores."""
+    pa = require_extra("pyarrow", "parquet")
+    kinds = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
+    kinds |= {"inputs": pa.int64(), "kind": pa.string()}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
 @dataclass(frozen=True)
@@ -67,18 +78,22 @@ def read_scores(
     place = Path(path)
     if place.is_dir():
         raise VectorsError(f"{place}: a folder: name the file of scores in it, {place / 'scores.parquet'}")
-    table, values = read_table(place, SCORES_SCHEMA, SCORES_KEY, "scores", "measure-wackiness")
+    table, values = read_table(place, scores_schema(), SCORES_KEY, "scores", "measure-wackiness")
     try:
         meta = TypeAdapter(ScoresMeta).validate_python(values)
     except ValidationError as error:
         [first, *_] = error.errors()
-        raise VectorsError(f"{place}: metadata: {first['loc'][0]}: {first['msg']}") from error
+        raise VectorsError(f"{place}: metadata: {said(str(first['loc'][0]), first)}") from error
     if vocabulary is not None and vocabulary != meta.vocabulary:
         raise VectorsError(f"{place}: the scores are of {meta.model}, which has another vocabulary")
-    columns, scores, inputs = table["column"].to_numpy(), np.full(meta.size, np.nan), np.zeros(meta.size, np.int64)
+    # The file has only terms with a score; the arrays have all terms [v].
+    columns = table["column"].to_numpy()
+    scores = np.full(meta.size, np.nan)
+    inputs = np.zeros(meta.size, np.int64)
     if len(columns) and not 0 <= columns.min() <= columns.max() < meta.size:
         raise VectorsError(f"{place}: a term lies outside the vocabulary of {meta.size}")
-    scores[columns], inputs[columns] = table["score"].to_numpy(), table["inputs"].to_numpy()
+    scores[columns] = table["score"].to_numpy()
+    inputs[columns] = table["inputs"].to_numpy()
     return scores, inputs, meta
 
 

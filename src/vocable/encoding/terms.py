@@ -109,14 +109,17 @@ def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> 
         [m, v] csr_array of float32 counts.
     """
     texts, encoder = as_texts(texts), encoding_model(model)
+    # Terms are tokens, or words of a separate output vocabulary.
     if encoder.own_terms is None:
         ids = _own_tokens(encoder.tokenization, texts)
     else:
         places_of_texts = _own_words(encoder, words, texts)
         ids = ([column for _, column in places] for places in places_of_texts)
     size = len(encoder.terms)
+    # Tokens beyond the output vocabulary are no terms.
     columns = [np.array([column for column in text_ids if column < size], dtype=np.int32) for text_ids in ids]
-    indices, indptr = np.concatenate([np.empty(0, np.int32), *columns]), np.cumsum([0, *map(len, columns)])
+    indices = np.concatenate([np.empty(0, np.int32), *columns])
+    indptr = np.cumsum([0, *map(len, columns)])
     ones = np.ones(len(indices), dtype=np.float32)
     return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # adds up equal entries
 
@@ -170,6 +173,7 @@ def _own_words(model: EncodingModel, words: Words, texts: Iterable[str]) -> Iter
         spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in ("", *WORD_MARKS)]
         return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
 
+    # With "any", words of all splitters, and words as they are spelled in the text.
     split = [_cutter(normalizer, name) for name in PATTERNS if words in ("any", name)]
     patterns = SPELLED if words == "any" else ()
     for text in texts:
@@ -204,7 +208,8 @@ def remove_expansions(vectors: csr_array, own_terms: csr_array, terms: np.ndarra
 
 def expansion_entries(vectors: csr_array, own_terms: csr_array) -> np.ndarray:
     """Return True for each of the e entries of `vectors` [m, v] without an entry in `own_terms` [m, v], bool [e]."""
-    vectors, own_terms = as_vectors(vectors), as_vectors(own_terms, "the texts' own terms")
+    vectors = as_vectors(vectors)
+    own_terms = as_vectors(own_terms, "the texts' own terms")
     if vectors.shape != own_terms.shape:
         raise VectorsError(f"vectors of shape {vectors.shape} do not match own terms of shape {own_terms.shape}")
     # The number of each entry's cell, counted row by row, in ascending order.

@@ -10,12 +10,13 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 from typing_extensions import Unpack
 
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.data.texts import Texts, as_texts
 from vocable.encoding.idf import idf, weighed
 from vocable.encoding.models import Model, encoding_model
 from vocable.encoding.protocol import EncodedTexts, Role, Tokenization
 from vocable.encoding.pruning import heaviest, prune
-from vocable.encoding.vectors import VectorsMeta, selected, vocabulary_fingerprint
+from vocable.encoding.vectors import VectorsMeta, selected
 from vocable.encoding.windows import CharacterSpan, maximum, mean_of_windows, windows
 from vocable.errors import ArgumentError
 from vocable.options import Encoding, IdfPower, checked
@@ -30,6 +31,12 @@ def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float 
     if unknown > share * texts:
         message = "the model's vocabulary does not know most tokens of %d of %d %s: it was made for other languages"
         logger.warning(message, unknown, texts, kind)
+
+
+def warn_of_cut(cut: int, texts: int, kind: str, length: int | None) -> None:
+    """Warn if texts were longer than the tokens that a model reads."""
+    if cut:
+        logger.warning("%d of %d %s were cut at %d tokens", cut, texts, kind, length)
 
 
 class TextEncoder:
@@ -65,7 +72,9 @@ class TextEncoder:
         self.prompt, self.max_length, self.truncation = settings.prompt, settings.max_length, encoder.truncation
         self.max_terms, self.batch_tokens = max_terms or settings.max_terms, encoder.batch_tokens
         self._grows = self.long_documents == "maxpool" and max_terms is None and settings.max_terms is not None
-        self.query_idf: float = 0.0 if role == "document" else settings.query_idf if query_idf is None else query_idf
+        self.query_idf: float = settings.query_idf if query_idf is None else query_idf
+        if role == "document":
+            self.query_idf = 0.0
         self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # IDF of the terms with these numbers
         self.truncated = self.windows_read = self.unknown = 0
 
@@ -98,6 +107,7 @@ class TextEncoder:
         if self.long_documents == "truncate":
             sparse, dense = self._rows(texts, advance, begun, keep)
             return EncodedTexts(self.weighed(sparse), dense)
+        # Windows of the texts; `owners` has the text of each window [windows].
         spans = [self.windows(text) for text in texts]
         counts, done = [len(text_spans) for text_spans in spans], 0
         owners = np.repeat(np.arange(len(texts)), counts)
@@ -107,6 +117,7 @@ class TextEncoder:
             advance((done + count) * len(texts) // len(owners) - done * len(texts) // len(owners))
             done += count
 
+        # A term has its largest weight in any window; the limits are for the whole text.
         parts = [text[start:end] for text, text_spans in zip(texts, spans, strict=True) for start, end in text_spans]
         rows, dense = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
@@ -159,19 +170,23 @@ class TextEncoder:
         if not texts:
             nothing = None if self.dimensions is None else np.zeros((0, self.dimensions), dtype=np.float32)
             return EncodedTexts(csr_array((0, len(self.model.terms)), dtype=np.float32), nothing)
+        # Numbers of tokens [b], tokens, and whether a text has a token in the vocabulary [b].
         texts = [self._beginning(text) for text in texts]
         lengths, ids, known = self._read(texts)
         if self.max_length is not None:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
+        # Batches of texts of similar length, the longest first. Only a batch of one text can exceed the limit.
         order = np.argsort(-lengths, kind="stable")
         batches, start = [], 0
-        while start < len(order):  # longest texts first; only a batch of one text can exceed the limit
+        while start < len(order):
             size = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
-        rows, ends = list[EncodedTexts](), np.cumsum([len(batch) for batch in batches])
-        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:  # in the same batches
+        # Continue after the vectors of an interrupted call, if it had the same batches.
+        rows = list[EncodedTexts]()
+        ends = np.cumsum([len(batch) for batch in batches])
+        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:
             rows.append(earlier)
             batches = batches[int(np.searchsorted(ends, done)) + 1 :]
             advance(done)
@@ -184,9 +199,11 @@ class TextEncoder:
             return vectors._replace(sparse=prune(vectors.sparse, self.max_terms, self.min_weight, self.mass))
 
         for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
+            stop_if_cancelled()
             rows.append(vectors)
             advance(len(batch))
             keep(rows)
+        # Put the rows into the order of the texts. A text of unknown tokens has no terms.
         (sparse, dense), back = joined_texts(rows), np.argsort(order)
         sparse = sparse[back]
         if not known.all():
@@ -227,12 +244,14 @@ class TextEncoder:
 
         `ids` are the tokens of prompt and text, not truncated. A blank text has no tokens.
         """
+        # Take away special tokens; `prompt` and `read` bound the tokens of the text that the model reads.
         missing = -1 if self._tokenization.unknown is None else self._tokenization.unknown
         around = self._tokenization.special - {missing}
         prompt = len(self._tokens([""], special=False)[0])
         added = 0 if self.looked_up else self._tokenization.added
         read = None if self.max_length is None else self.max_length - added
         rows = [[token for token in text_ids if token not in around] for text_ids in ids]
+        # A text counts as unknown if most of its tokens are.
         self.unknown += sum(2 * row[prompt:].count(missing) > len(row) - prompt for row in rows)
         pairs = zip(texts, rows, strict=True)
         known = [bool(text.strip()) and any(token != missing for token in row[prompt:read]) for text, row in pairs]
@@ -296,6 +315,6 @@ def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
     """Return the metadata of the vectors of `encoder`, which tell apart vectors of other vocabularies or models."""
-    names, length, runtime = encoder.model.terms, encoder.max_length or 0, encoder.model.runtime
-    origin = vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length
-    return VectorsMeta(*origin, size=len(names), runtime=runtime, fingerprint=encoder.loaded.fingerprint())
+    model, length = encoder.model, encoder.max_length or 0
+    origin = model.vocabulary, name, encoder.pooling, encoder.role, length
+    return VectorsMeta(*origin, size=len(model.terms), runtime=model.runtime, fingerprint=encoder.loaded.fingerprint())

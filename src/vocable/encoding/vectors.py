@@ -15,7 +15,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array, issparse, vstack
 
 from vocable.core.arrays import Strings, place_state, read_whole, wrong_entries
 from vocable.core.fingerprint import INPUTS_KEY
+from vocable.core.lfs import POINTER, is_pointer
 from vocable.core.storage import SETTINGS, StrPath, read_record, regular, replacing
 from vocable.data.slices import Span
-from vocable.errors import VectorsError
+from vocable.errors import VectorsError, require_extra
 from vocable.options import Runtime
 
 if TYPE_CHECKING:
@@ -68,18 +70,16 @@ class VectorsMeta:
     @classmethod
     def from_dict(cls, values: object, place: str) -> VectorsMeta:
         """Return the record in parsed JSON; errors begin with `place`."""
-        kinds = {"int": int, "Parts": dict}
-        wanted = {field.name: kinds.get(str(field.type), str) for field in fields(cls)}
-        if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
-            raise VectorsError(f"{place}: the metadata lacks the model and vocabulary of the vectors")
-        return cls(**{name: values[name] for name in wanted})
+        try:
+            return TypeAdapter(cls).validate_python(values, extra="ignore")
+        except ValidationError as error:
+            raise VectorsError(f"{place}: made by another version of vocable: encode again") from error
 
 
 @cache
 def _schema() -> pa.Schema:
     """Return the columns of a file of vectors."""
-    import pyarrow as pa  # slow to import, like everything that reads and writes Parquet; a search does not need it
-
+    pa = require_extra("pyarrow", "parquet")  # slow to import, and a search does not need it
     lists = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
     kinds = zip(("id", "indices", "values"), (pa.string(), *lists), strict=True)
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds])
@@ -126,6 +126,7 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     except ValueError as error:
         raise VectorsError(f"{name}: not a matrix of {matrix.shape}: {error}") from error
     result: csr_array = csr_array(cast(Any, matrix))
+    # A step that changes entries copies them first: the caller's matrix stays as it is.
     if not result.has_canonical_format:
         result = result.copy()
         result.sum_duplicates()
@@ -148,9 +149,7 @@ def write_vectors(
     dense: NDArray[np.float32] | None = None,
 ) -> None:
     """Write `matrix` [n, v] and any `dense` vectors [n, d] with their n `ids` to one Parquet file, atomically."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
         raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
@@ -158,6 +157,7 @@ def write_vectors(
         raise VectorsError(
             f"{path}: {matrix.nnz:,} weights are too many for one file: write shards of at most 2^31 - 1"
         )
+    # Lists over the arrays of the CSR matrix, without a copy.
     schema, offsets = _schema(), pa.array(matrix.indptr.astype(np.int32, copy=False))
     indices, values = (
         pa.ListArray.from_arrays(offsets, pa.array(entries), type=schema.field(name).type)
@@ -324,6 +324,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
     hashes = list[np.ndarray]()
     files, first, places = list[Path](), None, places_of(path)
     states = {place: place_state(place) for place in places}
+    # Find all files before the first is read: a missing part is an error at once.
     for place in places:
         parts = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
         if not parts:
@@ -332,6 +333,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         if record.exists() and (count := read_record(record, dict[str, Any]).get("parts", 0)) > len(parts):
             raise VectorsError(f"{place}: {len(parts)} parts (part-*.parquet), but {record.name} counts {count}")
         files += parts
+    # Ids are remembered as hashes; equal hashes are looked up at the end.
     for file in files:
         shard = read_file(file)
         origin = asdict(shard.meta) | shard.meta.fingerprint | {"number of dense dimensions": shard.dimensions}
@@ -368,9 +370,9 @@ def read_table(
     A column `further` may follow the columns of the schema; its type is not checked. Raises `VectorsError` if the file
     is missing, truncated, damaged, or has another schema.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    if is_pointer(path):
+        raise VectorsError(f"{path}: {POINTER}")
+    pa, pq = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     try:
         # Not memory-mapped: a later truncation of the file would crash the process.
         with pq.ParquetFile(regular(path), page_checksum_verification=True) as file:
@@ -397,8 +399,7 @@ def read_table(
 
 def read_file(path: Path) -> StoredVectors:
     """Read one Parquet file of vectors; ids may repeat, since the windows of a text have the same id."""
-    import pyarrow as pa
-
+    pa = require_extra("pyarrow", "parquet")
     table, values = read_table(path, _schema(), METADATA_KEY, "vectors", further="dense")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
     names, indices, weights, *more = (column.combine_chunks() for column in table.columns)
@@ -427,8 +428,7 @@ def _strings(array: pa.LargeStringArray) -> Strings:
 
 def _dense_vectors(column: pa.Array, path: Path) -> NDArray[np.float32]:
     """Return a column of dense vectors as an array [n, d]."""
-    import pyarrow as pa
-
+    pa = require_extra("pyarrow", "parquet")
     if not pa.types.is_fixed_size_list(column.type) or column.type.value_type != pa.float32():
         raise VectorsError(f"{path}: the column dense is {column.type}, not of vectors of one length")
     dense = _numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)

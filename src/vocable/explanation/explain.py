@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.tables import Table, Tabular, counted
 from vocable.data.texts import Text, as_text
 from vocable.encoding.encode import encode
 from vocable.encoding.models import Model, encoding_model
 from vocable.encoding.protocol import Role
-from vocable.encoding.terms import Word, input_terms, terms
+from vocable.encoding.terms import Word, input_terms
 from vocable.encoding.vectors import as_vectors
 from vocable.errors import VectorsError
 from vocable.explanation.highlights import Mark, Origin
@@ -164,7 +165,8 @@ def explain_texts(
     document = as_text(document, "document")
     vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
     query_terms, document_terms = text_terms(model, [query, document])
-    return explain_vectors(*vectors, terms(model), query_terms, document_terms, wacky)
+    names = encoding_model(model).described_terms(lambda: [query, document])
+    return explain_vectors(*vectors, names, query_terms, document_terms, wacky)
 
 
 def expand_text(
@@ -175,7 +177,8 @@ def expand_text(
     `wacky` is as in `explain_texts`.
     """
     [tokens] = text_terms(model, texts := [as_text(text)])
-    return expand_vector(encode(model, texts, role=role), terms(model), tokens, k, wacky)
+    names = encoding_model(model).described_terms(lambda: texts)
+    return expand_vector(encode(model, texts, role=role), names, tokens, k, wacky)
 
 
 def text_terms(model: Model, texts: Sequence[str]) -> list[set[str]]:
@@ -203,28 +206,50 @@ def explain_vectors(
     >>> explained.score, [(match.term, match.contribution, match.in_query) for match in explained.matches]
     (4.0, [('list', 3.0, True), ('array', 1.0, False)])
     """
-    query, document = _row(query_vector, names), _row(document_vector, names)
-    columns, *places = np.intersect1d(query.indices, document.indices, assume_unique=True, return_indices=True)
-    query_weights, document_weights = query.data[places[0]].astype(float), document.data[places[1]].astype(float)
-    contributions = query_weights * document_weights
-    score = float(contributions.sum())
-    in_query, in_document = set(query_tokens), set(document_tokens)
-    matches = []
-    for place in _descending(contributions):
-        term, contribution = names[columns[place]], float(contributions[place])
-        expanded = term not in in_query or term not in in_document
-        matched = MatchedTerm(
-            term=term,
-            query_weight=float(query_weights[place]),
-            document_weight=float(document_weights[place]),
-            contribution=contribution,
-            share=contribution / score,
-            in_query=term in in_query,
-            in_document=term in in_document,
-            wacky=None if wacky is None else term in wacky and expanded,
+    [explained] = explain_hits(query_vector, document_vector, names, query_tokens, [document_tokens], wacky)
+    return explained
+
+
+def explain_hits(
+    query_vector: csr_array,
+    document_vectors: csr_array,
+    names: Sequence[str],
+    query_tokens: Collection[str],
+    document_tokens: Sequence[Collection[str]],
+    wacky: Collection[str] | None = None,
+) -> list[Explanation]:
+    """Explain the score of a query [1, v] and of each of m documents [m, v]; other arguments: `explain_vectors`."""
+    query, documents = _rows(query_vector, names, 1), _rows(document_vectors, names, len(document_tokens))
+    in_query, explanations = set(query_tokens), []
+    for row, tokens in enumerate(document_tokens):
+        stop_if_cancelled()
+        part = slice(documents.indptr[row], documents.indptr[row + 1])
+        # Columns of the shared terms [t], and their places in the two vectors.
+        columns, *places = np.intersect1d(
+            query.indices, documents.indices[part], assume_unique=True, return_indices=True
         )
-        matches.append(matched)
-    return Explanation(score, tuple(matches))
+        query_weights = query.data[places[0]].astype(float)
+        document_weights = documents.data[part][places[1]].astype(float)
+        # In float64, so that the shares of the score add up to 1.
+        contributions = query_weights * document_weights
+        score, in_document = float(contributions.sum()), set(tokens)
+        matches = []
+        for place in _descending(contributions):
+            term, contribution = names[columns[place]], float(contributions[place])
+            expanded = term not in in_query or term not in in_document
+            matched = MatchedTerm(
+                term=term,
+                query_weight=float(query_weights[place]),
+                document_weight=float(document_weights[place]),
+                contribution=contribution,
+                share=contribution / score,
+                in_query=term in in_query,
+                in_document=term in in_document,
+                wacky=None if wacky is None else term in wacky and expanded,
+            )
+            matches.append(matched)
+        explanations.append(Explanation(score, tuple(matches)))
+    return explanations
 
 
 @checked
@@ -241,7 +266,7 @@ def expand_vector(
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
     """
-    row, in_text = _row(vector, names), set(tokens)
+    row, in_text = _rows(vector, names, 1), set(tokens)
     heaviest = []
     for place in _descending(row.data)[:k]:
         term = names[row.indices[place]]
@@ -264,11 +289,12 @@ def json_values(record: object) -> Any:
     return [json_values(item) for item in record] if isinstance(record, list | tuple) else record
 
 
-def _row(vector: csr_array, names: Sequence[str]) -> csr_array:
-    """Return one row of weights with ascending columns, [1, v]."""
-    if vector.shape != (1, len(names)):
-        raise VectorsError(f"expected one vector of {len(names)} terms, not the shape {vector.shape}")
-    return as_vectors(vector)
+def _rows(vectors: csr_array, names: Sequence[str], m: int) -> csr_array:
+    """Return m rows of weights with ascending columns, [m, v]."""
+    if vectors.shape != (m, len(names)):
+        count = "one vector" if m == 1 else f"{m} vectors"
+        raise VectorsError(f"expected {count} of {len(names)} terms, not the shape {vectors.shape}")
+    return as_vectors(vectors)
 
 
 def _descending(weights: np.ndarray) -> list[int]:

@@ -46,7 +46,7 @@ class Snippet:
 class TextPart:
     """A part of a text; if it is a matching term, the `term` and its origin in the query.
 
-    `hidden` is true for a part outside the excerpt, and None for any other part.
+    `hidden` is True outside the excerpt, else None.
     """
 
     text: str
@@ -89,8 +89,8 @@ Mark(start=16, end=19, term='東京', kind='text')]
     marks = list[Mark]()
     for start, end in word_spans(text[:MARKED_CHARACTERS], stems) if stems else []:
         term = min(stems[text[start:end]])
-        if marks and start < marks[-1].end:  # pairs of characters overlap
-            marks[-1] = replace(marks[-1], end=end)
+        if marks and start < marks[-1].end:  # names and pairs of characters overlap
+            marks[-1] = replace(marks[-1], end=max(end, marks[-1].end))
         else:
             marks.append(Mark(start, end, term))
     return marks
@@ -114,17 +114,21 @@ def excerpt(
         return 0, len(text)
     context = length // 10  # characters before the first mark
     most, first, last = -1.0, 0, 0
+    # A window begins a little before each mark: the window whose distinct terms weigh most wins.
     starts = [0, *(mark.start for mark in marks)]  # the beginning of the text comes first, and wins a tie
     for number, at in enumerate(starts):
         until = at + length - context if number else length
+        # `last` counts the marks that end in the window; windows begin later and later, so it only grows.
         while last < len(marks) and marks[last].end <= until:
             last += 1
         terms = {mark.term for mark in marks[max(0, number - 1) : last]}
         if (weight := sum(1.0 if weights is None else weights[term] for term in terms)) > most + 1e-9:
             most, first = weight, at
+    # Begin after a blank between the start and the first mark.
     start = max(0, min(first - context, len(text) - length))
     blank = min((at for blank in BLANKS if (at := text.find(blank, start, first)) >= 0), default=-1) if start else -1
     start = blank + 1 if blank >= 0 else boundary(text, start)
+    # End before a blank, but not before the first mark nor in the first half.
     end = min(len(text), start + length)
     nearest = max(first + 1, end - max(length // 2, LONG_WORD))  # a longer word is cut at the limit
     blank = max(text.rfind(blank, nearest, end + 1) for blank in BLANKS) if end < len(text) else -1
@@ -159,6 +163,7 @@ def parts(text: str, marks: Sequence[Mark], shown: tuple[int, int] | None = None
     for mark in [*marks, Mark(len(text), len(text), "")]:
         if mark.start < done:
             continue
+        # The text before a mark, cut where the excerpt begins and ends.
         between = sorted({done, mark.start, *(at for at in (start, end) if done < at < mark.start)})
         pieces = [(*span, None, None) for span in pairwise(between)]
         for first, last, term, kind in chain(pieces, [(mark.start, mark.end, mark.term, mark.kind)]):

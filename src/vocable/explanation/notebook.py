@@ -17,7 +17,8 @@ BARS = 20  # most terms in a list
 
 def bars(title: str, terms: Sequence[tuple[str, str, str, float]]) -> str:
     """Return terms (name, origin, number, length) with bars, like the page of the service."""
-    longest, hidden = max((length for *_, length in terms), default=1.0), len(terms) - BARS
+    longest = max((length for *_, length in terms), default=1.0)
+    hidden = len(terms) - BARS
     cells = "".join(
         f'<span style="display:inline-block;width:9em;margin:0 1em .4em 0">{SIGNS[origin]}{escape(term)}'
         f'<span style="float:right">{number}</span><span style="display:block;clear:both;height:4px;'
