@@ -73,6 +73,7 @@ NASTY = [
     *("😀👩‍👩‍👧‍👦🏳️‍🌈 ok", "\u202eabc\u202c", "1,234.56€ $5 50% a_b C++ C# .NET", "foo‐bar—baz…", "a\u00adb"),
     *("𝕳𝖊𝖑𝖑𝖔 Ⅳ ½ ²", "\U000e0041\U000e0042", "unaffable unrecognizability antidisestablishmentarianism"),
     *("qwxz" * 20, "\ue000\uf8ff", "\u0378\u0379 x"),
+    "C++11 g++ F# a#b x++y U.S. 3.14é e-mail IL-2 é-b a-b-cé 東-b b-東 AT&T v1.2.3_ -a.b 1.2.3 e.\u0301b a.e\u0301",
 ]
 
 
@@ -235,6 +236,9 @@ def test_tokens_are_spelled_as_text(
 @pytest.mark.parametrize("language", ["english", "english+code", "german", "chinese", "korean", "none"])
 def test_words_are_those_of_bm25(language: str, run_node: Node) -> None:
     texts = some_texts(4_000 if language.startswith("english") else 1_000)
+    rng = random.Random(1)
+    signed = ("".join(rng.choices("abC19 .-&+#_é東\u0301", k=16)) for _ in range(1_000))
+    texts += [unicodedata.normalize("NFC", text) for text in signed]
     compare(run_node(WORDS, texts, language), counted_words(texts, language), texts)
 
 
@@ -262,3 +266,16 @@ def test_parts_of_tokenizers_that_a_browser_does_not_read_are_named(
     refused("wordpiece", "0 steps in its pre_tokenizer", pre_tokenizer=None)
     word = {"id": 0, "content": "[PAD]", "single_word": True, "lstrip": False, "rstrip": False, "normalized": False}
     refused("wordpiece", r"added token '\[PAD\]'", added_tokens=[word | {"special": True}])
+
+
+def test_a_document_is_found_by_words_that_mean_something(run_node: Node) -> None:
+    script = (
+        """const { foundBy } = await page("excerpt.js"); return given.map(([terms, words]) => foundBy(terms, words));"""
+    )
+    given = [
+        [["my", "chat", "…ing"], ["My", "chatting", "repeats"]],
+        [["my"], ["my"]],  # nothing else
+        [["chat", "messages"], []],
+    ]
+    found = [["chatting", "repeats", "…ing"], ["my"], ["chat", "messages"]]
+    assert run_node(script, given, "english") == found

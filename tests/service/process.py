@@ -54,7 +54,7 @@ class Process:
 
 @contextmanager
 def serving(
-    place: Path, *arguments: object, environment: dict[str, str] | None = None, fresh: bool = False
+    place: Path | str, *arguments: object, environment: dict[str, str] | None = None, fresh: bool = False
 ) -> Iterator[Process]:
     """Serve an index while the context lasts."""
     process = Process(place, "--device", "cpu", *arguments, environment=environment, fresh=fresh)

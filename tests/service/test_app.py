@@ -66,12 +66,6 @@ def test_a_long_text_is_cut_where_it_is_asked_to_be(client: Client, collection: 
     assert again == right  # the tokenizer cuts as before
 
 
-def test_dense_embeddings_are_refused_with_the_reason(client: Client) -> None:
-    refused = client("POST", "/v1/embeddings", json={"input": "a text", "model": "any"})
-    assert refused.status_code == 424
-    assert "sparse" in refused.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     "fused",
     [
@@ -263,12 +257,12 @@ def test_info_health_and_readiness_describe_the_service(served: Serve, exact: Pa
     assert client("GET", "/health").json() == client("GET", "/ready").json() == {"status": "ok"}
     description = client("GET", "/openapi.json").json()
     assert set(description["paths"]) == {
-        *("/embed_sparse", "/v1/embeddings", "/search", "/explain", "/documents"),
-        *("/view", "/postings", "/info", "/health", "/ready", "/metrics"),
+        *("/embed_sparse", "/search", "/explain", "/documents"),
+        *("/view", "/postings", "/info", "/health", "/ready", "/metrics", "/reload"),
     }
     operations = {one["operationId"] for path in description["paths"].values() for one in path.values()}
     assert operations == {
-        *("embed_sparse", "embeddings", "search", "explain", "view", "postings", "info", "health", "ready", "metrics"),
+        *("embed_sparse", "search", "explain", "view", "postings", "info", "health", "ready", "metrics", "reload"),
         *("get_documents", "add_documents", "upsert_documents", "delete_documents"),
     }
     schemas = description["components"]["schemas"]

@@ -24,6 +24,7 @@ from vocable.collection.index import index
 from vocable.collection.verbs import add, delete
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
+from vocable.engines import kept_counts
 from vocable.errors import DataError
 from vocable.options import check
 from vocable.service import ServiceOptions
@@ -149,6 +150,7 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield lambda name: str(folder / name), options
         return
     with pytest.MonkeyPatch.context() as monkeypatch, served(engine, folder, monkeypatch) as place:
+        monkeypatch.setattr(kept_counts, "RECORD_SECONDS", 0.0)  # a change of others is seen at once
         yield place, {"bm25": True}
 
 
@@ -203,6 +205,7 @@ def put(place: str, corpus: Path) -> None:
 def test_a_service_follows_another_process(
     engine: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept_counts, "RECORD_SECONDS", 0.0)  # a change of others is seen at once
     with served(engine, tmp_path_factory.mktemp("engine"), monkeypatch) as place:
         living = made(place("shared"), "vocable-mini-doc", tmp_path)
         before = living.answers()
@@ -230,8 +233,9 @@ def test_a_killed_change_leaves_no_counts_to_keep(
         with pytest.raises(KeyboardInterrupt), store.changing():
             raise KeyboardInterrupt
         reader: Any = living.collection.store
-        asked, count, terms = list[int](), reader._count_terms, np.arange(3)
-        monkeypatch.setattr(reader, "_count_terms", lambda *given: asked.append(1) or count(*given))
+        asked, count, terms = list[int](), reader._count_all, np.arange(3)
+        monkeypatch.setattr(reader, "_count_all", lambda given: asked.append(1) or count(given))
+        monkeypatch.setattr(kept_counts, "RECORD_SECONDS", 0.0)
         assert reader.version() is None
         reader.count_terms(terms)
         reader.count_terms(terms)

@@ -22,7 +22,7 @@ from tests.service.conftest import Client as HTTPClient
 from tests.service.process import Process, serving
 from vocable.collection.index import index
 from vocable.errors import MissingExtraError
-from vocable.service.mcp import MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
+from vocable.service.mcp import MAX_ANSWER, MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
 from vocable.service.service import Service
 
 pytest.importorskip("mcp")
@@ -31,28 +31,28 @@ TOKEN = "s3cret"
 QUERY = "posting lists at night"
 LIMITS = ("--max-characters", 200, "--max-k", 20)
 MISTAKES = [  # tool, arguments, what the error says
-    ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, get_document"),
+    ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, read"),
     ("search", {}, "query is missing: give a question or keywords"),
     ("search", {"query": " "}, "query is missing"),
     ("explain", {"query": ""}, "query is missing"),
-    ("search", {"query": 1}, "query: Input should be a valid string"),
-    ("search", {"query": "a", "k": "many"}, "k: Input should be a valid integer"),
-    ("search", {"query": "a", "k": True}, "k: Input should be a valid integer"),
-    ("search", {"query": "a", "k": "5"}, "k: Input should be a valid integer"),
-    ("search", {"query": "a", "query_idf": 1000}, "query_idf: Input should be less than or equal to 10"),
-    ("search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
+    ("search", {"query": 1}, "query must be text"),
+    ("search", {"query": "a", "k": "many"}, "k must be a whole number"),
+    ("search", {"query": "a", "k": True}, "k must be a whole number"),
+    ("search", {"query": "a", "k": "5"}, "k must be a whole number"),
+    ("search", {"query": "a", "query_idf": 1000}, "query_idf must be at most 10"),
+    ("search", {"query": "a", "k": 0}, "k must be at least 1"),
     ("search", {"query": "a", "k": 21}, "k must be at most 20, not 21"),
     ("search", {"query": "a", "offset": 15}, "offset + k must be at most 20, not 25"),
     ("search", {"query": "x" * 300}, "a text has at most 200 characters, not 300"),
-    ("search", {"query": "a", "tok_p": 3}, "tok_p: Extra inputs are not permitted"),
+    ("search", {"query": "a", "tok_p": 3}, "tok_p: unknown key"),
     ("search", {"query": "a", "filter": "lang="}, "filter"),
     ("search", {"query": "a", "filter": "laang=de"}, "no document has the field 'laang': did you mean lang"),
     ("search", {"query": "a", "filter": "not " * 17 + "a=1"}, "filter: and, or and not stand more than 16 deep"),
     ("explain", {"query": "a", "document": "b", "id": "d1"}, "document and id: give one of them"),
     ("explain", {"query": "a", "id": "none"}, "there is no document 'none'"),
-    ("get_document", {"id": "none"}, "there is no document 'none'"),
-    ("get_document", {"id": ["d1"]}, "id: Input should be a valid string"),
-    ("get_document", {"id": "d" * 2000}, "id: String should have at most 1024 characters"),
+    ("read", {"id": "none"}, "there is no document 'none'"),
+    ("read", {"id": ["d1"]}, "id must be text"),
+    ("read", {"id": "d" * 2000}, "id must have at most 1,024 characters"),
 ]
 
 
@@ -110,10 +110,12 @@ async def use(client: Any, process: Process | None) -> None:
     hits = value(await client.call_tool("search", asked))["hits"]
     first = hits[0]["id"]
     why = value(await client.call_tool("explain", {"query": QUERY, "id": first}))
-    whole = value(await client.call_tool("get_document", {"id": first}))
+    whole = value(await client.call_tool("read", {"id": first}))
     assert len(hits) == 4
     assert {hit["fields"]["lang"] for hit in hits} == {"de"}
     assert why["matches"]
+    assert whole.pop("characters") == len(whole["text"])
+    assert whole.pop("start") == 0
     assert whole["text"] == hits[0]["text"]
     if process is not None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -133,7 +135,7 @@ async def err(client: Any) -> None:
         assert result.is_error, name
         assert said in content.text
         assert "\n" not in content.text
-        assert (await client.call_tool("get_document", {"id": "d1"})).structured_content["id"] == "d1"
+        assert (await client.call_tool("read", {"id": "d1"})).structured_content["id"] == "d1"
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
@@ -241,7 +243,7 @@ def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
     lines += [
         request("search", 1, query="\ud800"),
         request("search", 2, query=QUERY),
-        request("get_document", 3, id="d1"),
+        request("read", 3, id="d1"),
     ]
     answers: dict[object, Any] = {}
     with spoken(light) as process:
@@ -313,13 +315,13 @@ def test_an_internal_error_is_logged_and_told_to_nobody(
     service: Service = served(exact, timeout=1).service
     monkeypatch.setattr(service.collection, "documents", lambda ids: 1 / 0)
     capsys.readouterr()
-    assert asyncio.run(call(service, "get_document", {"id": "d1"})) == ("internal error: the log has more", True)
+    assert asyncio.run(call(service, "read", {"id": "d1"})) == ("internal error: the log has more", True)
     assert json.loads(capsys.readouterr().err)["error"].startswith("ZeroDivisionError")
     import threading
 
     hold = threading.Event()
     monkeypatch.setattr(service.collection, "documents", lambda ids: [None] * hold.wait(10))
-    assert asyncio.run(call(service, "get_document", {"id": "d1"})) == ("not done within 1 s", True)
+    assert asyncio.run(call(service, "read", {"id": "d1"})) == ("not done within 1 s", True)
     hold.set()
 
 
@@ -332,7 +334,7 @@ def test_long_texts_are_cut_in_a_search_alone(served: Callable[..., HTTPClient],
     fields |= {f"f{number}": number for number in range(50)}
     written = {"id": "long", "text": text, "title": "t" * 900, "fields": fields}
     assert client("PUT", "/documents", json={"documents": [written, {**written, "id": "twin"}]}).status_code == 200
-    found, failed = asyncio.run(call(client.service, "search", {"query": text, "k": 40}))
+    found, failed = asyncio.run(call(client.service, "search", {"query": text, "k": 4}))
     assert not failed
     [hit] = [hit for hit in found["hits"] if hit["id"] == "long"]
     assert hit["text"] == text[:MAX_HIT_TEXT] + "…"
@@ -343,10 +345,39 @@ def test_long_texts_are_cut_in_a_search_alone(served: Callable[..., HTTPClient],
     assert (hit["fields"]["year"], hit["fields"]["short"]) == (2024, {"a": ["x"]})
     assert (len(hit["fields"]), hit["fields_left_out"]) == (MAX_FIELDS, len(fields) - MAX_FIELDS)
     assert len(json.dumps(hit)) < 5_000
-    whole, _ = asyncio.run(call(client.service, "get_document", {"id": "long"}))
-    assert (whole["text"], whole["fields"]) == (text, fields)
+    assert len(json.dumps(found["hits"], ensure_ascii=False).encode()) <= MAX_ANSWER
+    whole, _ = asyncio.run(call(client.service, "read", {"id": "long"}))
+    left = {name: value for name, value in fields.items() if name != "body"}  # of 20 kB
+    assert (whole["text"], whole["fields"], whole["fields_left_out"]) == (text, left, 1)
     unknown, _ = asyncio.run(call(client.service, "search", {"query": "xyzzy"}))
     assert unknown["note"].startswith("no document has the word xyzzy")
+
+
+def test_a_long_document_is_read_in_parts(served: Callable[..., HTTPClient], store: Path) -> None:
+    from vocable.service.mcp import call
+
+    client = served(store)
+    text = " ".join(f"word{number} of the old fox" for number in range(900))
+    assert client("PUT", "/documents", json={"documents": [{"id": "long", "text": text}]}).status_code == 200
+    found, _ = asyncio.run(call(client.service, "search", {"query": "old fox"}))
+    [start] = [hit["start"] for hit in found["hits"] if hit["id"] == "long"]
+    [hit] = [hit for hit in client("POST", "/search", json={"query": "old fox"}).json()["hits"] if hit["id"] == "long"]
+    assert start == hit["snippet"]["start"]
+    best, _ = asyncio.run(call(client.service, "read", {"id": "long", "start": start, "characters": 100}))
+    assert best["text"] == text[start : start + 100]
+    assert best["next"] == start + 100
+    parts, place = list[str](), 0
+    while place is not None:
+        part, _ = asyncio.run(call(client.service, "read", {"id": "long", "start": place, "characters": 3000}))
+        assert (part["characters"], len(part["text"]) <= 3000) == (len(text), True)
+        parts.append(part["text"])
+        place = part.get("next")
+    assert "".join(parts) == text
+    said, failed = asyncio.run(call(client.service, "read", {"id": "long", "start": len(text) + 1}))
+    assert (failed, said) == (
+        True,
+        f"start must be at most {len(text):,}, the characters of the document, not {len(text) + 1:,}",
+    )
 
 
 def test_names_of_fields_that_could_speak_to_an_agent_stay_out(backbones: dict[str, Path], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_requests_are_answered_from_all_indexes(places: list[str], documents: li
     options = check(ServiceOptions, {"device": "cpu", "allow_host": ["test"]})
     client = Client(application(WorkerSettings(places, None, "127.0.0.1", None, options)))
     [answer] = search(places, [QUERY], 9, device="cpu")
-    response = client("POST", "/search", json={"query": QUERY, "k": 9, "facets": "index"}).json()
+    response = client("POST", "/search", json={"query": QUERY, "k": 9, "facets": ["index"]}).json()
     assert [(hit["id"], hit["fields"]["index"]) for hit in response["hits"]] == [
         (hit.document.id, hit.document.fields["index"]) for hit in answer.hits
     ]

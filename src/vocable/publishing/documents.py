@@ -109,6 +109,7 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
     A field is left out if it is no use in a filter: if all documents have the same value, if the field has very many
     values, or if most pages have different values, such as a date or a description. Pages have the field `folder`.
     """
+    # Rows by field and value. Values are JSON, since True and 1 are one key of a dict.
     rows: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     pages, count = defaultdict[str, set[object]](set), 0
     for row, document in enumerate(documents):
@@ -120,12 +121,14 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
             elements = value if isinstance(value, list) else [value]
             for spelling in dict.fromkeys(json.dumps(element) for element in elements if _short(element)):
                 rows[name][spelling].append(row)
+    # Leave out fields that are no use in a filter.
     fields = []
     for name, spelled in sorted(rows.items()):
         if len(spelled) > MOST_CHOICES or (len(spelled) == 1 and len(next(iter(spelled.values()))) == count):
             continue
         if len(spelled) > FEW_CHOICES and 2 * len(spelled) > len(pages[name]):
             continue
+        # A value's rows are sorted, and written as differences.
         ordered = _ordered([(json.loads(value), numbers) for value, numbers in spelled.items()])
         content = b"".join(varints([len(numbers)]) + varints(gaps(np.array(numbers))) for _, numbers in ordered)
         values, counts = [value for value, _ in ordered], [len(numbers) for _, numbers in ordered]

@@ -121,6 +121,7 @@ def write_encoder(files: SiteFiles, model: GraphModel, runtime: WebRuntime) -> Q
     graph = regular(model.place / of_role.folder / GRAPHS["onnx"][True]).read_bytes()
     terms = json.dumps(model.terms, ensure_ascii=False, separators=(",", ":")).encode()
     names = [files.add(content) for content in (runtime.binary, graph, terms)]
+    # The page puts the special tokens around a text, which leave fewer tokens for it.
     sample = tokenizer.encode("a")
     ordinary = [position for position, special in enumerate(sample.special_tokens_mask) if not special]
     prefix, suffix = sample.ids[: ordinary[0]], sample.ids[ordinary[-1] + 1 :]

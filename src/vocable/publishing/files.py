@@ -133,7 +133,8 @@ class SiteFiles:
                 break
         else:
             raise AssertionError("two files with the same checksum and size")
-        if self.previous is None or not _holds(path_of(self.previous, name), content):
+        stored = None if self.previous is None else path_of(self.previous, name)
+        if stored is None or not (stored.is_file() and stored.read_bytes() == content):
             path = path_of(self.folder, name)
             if not path.exists():
                 path.write_bytes(content)
@@ -151,10 +152,6 @@ def is_site_file(path: Path) -> bool:
     if NAME.fullmatch(path.stem) is None or path.is_symlink() or not path.is_file():
         return False
     return path.stat().st_size == size_of(path.stem) and name_of(path.read_bytes()) == path.stem
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 class FileTable(NamedTuple):

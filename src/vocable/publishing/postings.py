@@ -68,12 +68,14 @@ class PostingsBlock(NamedTuple):
 
 def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     """Write the postings of terms into files, and return their table."""
+    # Cut the postings of each term into blocks. Only the first block stands in the term's file.
     columns = terms.weights.tocsc()
     columns.sort_indices()
     starts = columns.indptr.tolist()
     blocks = [_blocks(columns.indices[a:b].astype(np.int64), columns.data[a:b]) for a, b in pairwise(starts)]
     parts = [of_term[0].to_bytes() for of_term in blocks]
     sizes = {name: len(part) + HEAD_BYTES for name, part in zip(terms.names, parts, strict=True)}
+    # Words are keys, too. A word and its stem stand in one file, so that a query reads it once.
     keys = sorted(sizes.keys() | terms.stems.keys())
     families = _families(keys, terms.stems)
     widths = [sum(sizes.get(key, STEM_BYTES) for key in family) for family in families]
@@ -81,11 +83,14 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     near = _words_near(terms.stems)
 
     def add(number: int) -> str:
+        # The terms of this file, and the files of their later blocks.
         chosen = slice(bisect_left(terms.names, cut[number][0]), bisect_right(terms.names, cut[number][-1]))
         later = [[_later(files, block) for block in of_term[1:]] for of_term in blocks[chosen]]
         firsts = zip(blocks[chosen], parts[chosen], later, strict=True)
+        # Numbers of each term: documents and bytes of the first block, count of later blocks, factor and scale.
         counts = [[len(of_term[0].rows), len(part), len(more)] for of_term, part, more in firsts]
         numbers = [floats([terms.factors[term], terms.scales[term]]) for term in range(chosen.start, chosen.stop)]
+        # The words whose stems the readers of this file need.
         words = sorted(set().union(*(near[key] for key in cut[number] if key in near)))
         stems = front_coded([text for word in words for text in (word, terms.stems[word])])
         head = front_coded(terms.names[chosen]) + varints([count for of_term in counts for count in of_term])

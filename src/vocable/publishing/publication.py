@@ -159,10 +159,12 @@ def publish(
         runtime = None if encoder is None else read_runtime(Path(encoder))
         title = _title_of(target) if title is None else title
         current = collection.current()
+        # An index that is still being made can be published: its other documents are found by words.
         if (share := current.store.encoded_share) < 1:
             finds = "the site finds the others by their words: publish again when it is made"
             logger.warning("%s: %.0f%% of the documents have vectors so far: %s", current.place, 100 * share, finds)
         publication = _Publication(current, title, bm25, characters, runtime)
+        # A new folder is whole or absent; an old one gets the changed files.
         if not is_there(target):
             with replacing_folder(target) as work:
                 published = publication.write(work)
@@ -240,6 +242,7 @@ class _Publication:
         """Write the files that the folder `previous` of an earlier call does not have."""
         documents, vectors = self._content()
         files = SiteFiles(folder, previous)
+        # Write what a search reads: the tokenizer, postings of terms and words, and documents.
         texts = [document.weighed(self.collection.settings.title_weight) for document in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         described = describe(files, self.tokenizer, set(terms.names))
@@ -251,15 +254,19 @@ class _Publication:
             FileTable([], []) if words is None else write_postings(files, words),
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
+        # Write what filters and groups hits, and how a query is read.
         settings, fields = self.encoder.settings, write_fields(files, documents)
         copies, pages = (write_groups(files, map(key, documents)) for key in (content_of, page_on_site))
-        prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
+        # A prompt for an encoder is left out: a search without the graph would look for its words.
+        prompt = (settings.prompt if self.encoder.looked_up else None) or ""
         query = QueryReading(prompt, settings.max_length, settings.query_idf)
+        # `blocks` lists the files that no table names.
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
         blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
         name, nbytes = files.add(directory.to_bytes()), files.nbytes
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
         page = page_files(self.title, self.script, self.scripts, TOKENIZER_SCRIPTS[described["model"]["type"]])
+        # The manifest is written last: it names files that must be there.
         manifest = Manifest(
             title=self.title,
             documents=len(documents),

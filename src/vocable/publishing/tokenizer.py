@@ -58,17 +58,20 @@ def _unread(described: Description) -> Iterator[str]:
     if kind not in READ_STEPS:
         yield f"the model {kind}"
         return
+    # The kinds of steps, and how many a model of this kind may have.
     normalizers, words = _steps(described["normalizer"]), _steps(described["pre_tokenizer"])
     for part, steps, read in zip(("normalizer", "pre_tokenizer"), (normalizers, words), READ_STEPS[kind], strict=True):
         yield from (f"the {part} {step['type']}" for step in steps if step["type"] not in read)
         if (len(steps) != 1 and len(read) == 1) or (part == "pre_tokenizer" and not steps):
             yield f"{len(steps)} steps in its {part}"
+    # Settings of steps that the browser does not read.
     for step in words:
         if step.get("prepend_scheme") == "first" or step.get("use_regex") is False:
             yield f"the pre_tokenizer {step['type']} with prepend_scheme first or without use_regex"
     for step in normalizers:
         if step["type"] == "Replace" and step["pattern"].get("Regex", SPACES) != SPACES:
             yield f"the normalizer Replace of {step['pattern']['Regex']!r}"
+    # Settings of the model.
     if kind == "WordPiece" and model["continuing_subword_prefix"] != MARK:
         yield f"continuing_subword_prefix {model['continuing_subword_prefix']!r}"
     if kind == "BPE":
@@ -134,16 +137,19 @@ def charsmap_entries(content: bytes) -> dict[str, str]:
     The map ("precompiled charsmap") is a trie in a double array, and replacements. The shortest key at the beginning of
     a text is replaced, so longer keys with the same beginning have no effect.
     """
+    # A node is a number with its label, a flag for the end of a key, and the offset of its children.
     size = int.from_bytes(content[:4], "little")
     units, texts = np.frombuffer(content[4 : 4 + size], dtype="<u4").tolist(), content[4 + size :]
     entries, open_nodes = {}, [(0, b"")]
     while open_nodes:
         node, key = open_nodes.pop()
         below = node ^ ((units[node] >> 10) << (8 if units[node] & WIDE else 0))
+        # If a key ends here, the first child has the start of the replacement, which a zero ends.
         if key and units[node] & LEAF:
             start = units[below] & 0x7FFFFFFF
             entries[key.decode()] = texts[start : texts.index(0, start)].decode()
             continue
+        # The child for a byte lies at offset ^ byte, if the node there has this label.
         labels = ((byte, below ^ byte) for byte in range(1, 256))
         open_nodes += [
             (to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL_BITS == byte
@@ -209,6 +215,7 @@ def _write(files: SiteFiles, pieces: Sequence[str], numbers: np.ndarray) -> File
     def add(number: int) -> str:
         in_range = list(pieces[cut[number]])
         first = in_range[0]
+        # The first piece brings the pieces that it begins with: a search for the longest piece reads one file.
         written = [first[:length] for length in range(1, len(first)) if first[:length] in rows] + in_range
         columns = numbers[[rows[piece] for piece in written]].T
         return files.add(front_coded(written) + columns.tobytes())

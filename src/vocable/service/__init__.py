@@ -1,4 +1,8 @@
-"""A service for one index over HTTP: searches, explanations, sparse vectors and changes of documents."""
+"""A service for one index over HTTP: searches, explanations, sparse vectors and changes of documents.
+
+The idea: requests wait in one queue, which knows how long its work takes. It joins equal work, and refuses what it
+could not do in time.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,9 @@ class ServiceLimits(TypedDict, total=False):
     batch_size: Annotated[int, Ge(1), Default(32), Doc("Texts of all requests that are encoded together.")]
     batch_wait: Annotated[
         float, Ge(0), Le(1000), Default(2.0), Doc("Milliseconds that a text waits for others to be encoded with.")
+    ]
+    search_threads: Annotated[
+        int, Ge(1), Le(256), Default(8), Doc("Threads that search a server side by side; a folder has one.")
     ]
     cache_size: Annotated[int, Ge(0), Default(10_000), Doc("Encoded queries that are kept.")]
     timeout: Annotated[int, Ge(1), Le(3600), Default(30), Doc("Seconds of a request; slower ones get status 504.")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import ceil
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 
 from vocable import __version__
 from vocable.collection.records import Changed
+from vocable.core.faults import first_fault
 from vocable.data import Document
-from vocable.encoding.dense_models import normalized
-from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
+from vocable.errors import ArgumentError, DataError, GoneError, NoSpaceError, UnavailableError, VocableError
 from vocable.explanation.explain import Expansion, Explanation, json_values
 from vocable.options import SearchOptions, check
 from vocable.service import schemas
@@ -30,6 +30,7 @@ from vocable.service.mcp import ToolEndpoint
 from vocable.service.metrics import Metrics
 from vocable.service.middleware import refusal
 from vocable.service.pages import add_page
+from vocable.service.served import Served
 from vocable.service.service import NotFoundError, Prompt, Service, ThereAlreadyError, TooLargeError
 from vocable.service.view import TermPostings, View
 
@@ -39,6 +40,7 @@ STATUSES: dict[type[Exception], int] = {
     VocableError: 424,
     NoSpaceError: 507,
     UnavailableError: 503,
+    GoneError: 503,
     TooLargeError: 413,
     ThereAlreadyError: 409,
     NotFoundError: 404,
@@ -57,7 +59,7 @@ DESCRIPTIONS = {
     422: "an invalid request",
     424: "an error of the index or its model",
     429: "too many requests; Retry-After is when to try again",
-    503: "the service is stopping",
+    503: "the service is stopping, or the server of the index does not answer",
     504: "not done in time",
     507: "no space left on the disk",
 }
@@ -73,7 +75,7 @@ def refusals(*statuses: int) -> Refusals:
     }
 
 
-def endpoints(service: Service, metrics: Metrics, second: Service | None = None) -> FastAPI:
+def endpoints(served: Served, metrics: Metrics, second: Service | None = None) -> FastAPI:
     """Return the application without its middleware; it closes the services at its end.
 
     `second` is the service of a second index, which can be read under /compare-with.
@@ -82,21 +84,23 @@ def endpoints(service: Service, metrics: Metrics, second: Service | None = None)
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        service.close()
+        served.close()
         if second is not None:
             second.close()
 
     app = _application(lifespan)
-    app.state.service = service
-    _add_reading(app, service)
-    _add_documents(app, service)
-    _add_state(app, service, metrics, second)
-    _add_views(app, service)
-    app.add_route("/mcp", ToolEndpoint(service), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    app.state.service, app.state.served = served.now, served
+    _add_reading(app, served)
+    _add_documents(app, served)
+    _add_state(app, served, metrics, second)
+    _add_views(app, served)
+    app.add_route("/mcp", ToolEndpoint(lambda: served.now), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    # The second index can be read and viewed, not changed.
     if second is not None:
-        other = _application()
-        _add_reading(other, second)
-        _add_views(other, second)
+        other, other_served = _application(), Served(second, lambda: second)
+        other.state.served = other_served
+        _add_reading(other, other_served)
+        _add_views(other, other_served)
         app.mount("/compare-with", other)
     add_page(app)
     return app
@@ -135,7 +139,7 @@ def _with_optional_fields(description: dict[str, Any]) -> dict[str, Any]:
     return description
 
 
-def _add_reading(app: FastAPI, service: Service) -> None:
+def _add_reading(app: FastAPI, served: Served) -> None:
     @app.post("/embed_sparse", responses=refusals(), response_model=list[list[schemas.SparseValue]])
     async def embed_sparse(request: schemas.EmbedSparseRequest) -> Response:
         """Encode texts, as text-embeddings-inference does."""
@@ -143,14 +147,14 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         if not texts:
             raise ArgumentError("`inputs` cannot be empty")
         side = request.truncation_direction.lower() if request.truncate else None
-        rows = await service.embed(texts, Prompt(request.prompt_name, side))
+        rows = await served.now.embed(texts, Prompt(request.prompt_name, side))
         return JSONResponse([_sparse_values(row.columns, row.weights) for row in rows])
 
     @app.post("/search", responses=refusals(), response_model=schemas.SearchAnswer)
     async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
         """Find the best documents for a query."""
         http.state.query = request.query
-        answer = await service.search(request)
+        answer = await served.now.search(request)
         values = answer.to_json()
         if answer.pages:
             values["pages"] = [hit.to_json() for hit in answer.pages]
@@ -162,56 +166,29 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Response:
         """Return the terms that make a score, or the terms that a query becomes."""
         http.state.query = request.query
-        return JSONResponse(json_values(await service.explain(request)))
-
-    sparse_alone: Refusals = {424: {"model": schemas.OpenAIError, "description": "the model has no dense vectors"}}
-
-    @app.post("/v1/embeddings", responses=refusals() | sparse_alone, response_model=schemas.EmbeddingsResponse)
-    async def embeddings(request: schemas.EmbeddingsRequest) -> Response:
-        """Encode texts as dense vectors, as OpenAI does; refuse it of a model that is sparse alone."""
-        if (most := service.model.dimensions) is None:
-            message = "the vectors of this model are sparse, which this interface cannot express: POST /embed_sparse"
-            error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
-            return JSONResponse({"error": error}, 424)
-        texts = [request.input] if isinstance(request.input, str) else request.input
-        if not texts:
-            raise ArgumentError("`input` cannot be empty")
-        if (kept := request.dimensions or most) > most:
-            raise ArgumentError(f"dimensions must be at most {most}, not {kept}")
-        prompt = Prompt(request.prompt_name, "right" if request.truncate else None)
-        rows = await service.embed(texts, prompt)
-        vectors = normalized([row.dense[:kept] for row in rows if row.dense is not None]).astype("<f4")
-        base64 = request.encoding_format == "base64"
-        data = [b64encode(vector.tobytes()).decode() if base64 else vector.tolist() for vector in vectors]
-        tokens = await service.tokens(texts, prompt)
-        answer = schemas.EmbeddingsResponse(
-            data=[schemas.Embedding(index=number, embedding=value) for number, value in enumerate(data)],
-            model=service.collection.models.name,
-            usage=schemas.Usage(prompt_tokens=tokens, total_tokens=tokens),
-        )
-        return JSONResponse(answer.model_dump())
+        return JSONResponse(json_values(await served.now.explain(request)))
 
 
-def _add_views(app: FastAPI, service: Service) -> None:
+def _add_views(app: FastAPI, served: Served) -> None:
     @app.post("/view", name="view", responses=refusals(), response_model=View)
     async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Response:
         """Return the content of the page: a query's terms, and the best documents with their ranks."""
         http.state.query = request.query
-        return JSONResponse(json_values(await service.view(request)))
+        return JSONResponse(json_values(await served.now.view(request)))
 
     @app.get("/postings", responses=refusals(404), response_model=TermPostings)
     async def postings(term: Annotated[schemas.Id, Query()]) -> Response:
         """Count the documents of a term and its weights, and list the heaviest documents."""
-        return JSONResponse(json_values(await service.postings(term)))
+        return JSONResponse(json_values(await served.now.postings(term)))
 
 
-def _add_documents(app: FastAPI, service: Service) -> None:
-    unchanging = f"this index cannot change: {service.collection.store.about.instead}"
+def _add_documents(app: FastAPI, served: Served) -> None:
+    unchanging = f"this index cannot change: {served.now.collection.store.about.instead}"
 
     @app.get("/documents", responses=refusals(), response_model=list[schemas.WrittenDocument | None])
     async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Read documents, null for an unknown id."""
-        documents = await service.get(id)
+        documents = await served.now.get(id)
         return JSONResponse([stored and stored._asdict() | {"fields": dict(stored.fields)} for stored in documents])
 
     @app.post("/documents", responses=refusals(405, 409), response_model=Changed)
@@ -227,58 +204,72 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     @app.delete("/documents", responses=refusals(405), response_model=Changed)
     async def delete_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Delete documents; unknown ids are ignored."""
-        if not service.can_change:
+        if not served.now.can_change:
             return refusal(405, unchanging, {"Allow": "GET"})
-        return JSONResponse((await service.delete(id)).to_json())
+        return JSONResponse((await served.now.delete(id)).to_json())
 
     async def change(request: schemas.DocumentsRequest, *, replace: bool) -> JSONResponse:
-        if not service.can_change:
+        if not served.now.can_change:
             return refusal(405, unchanging, {"Allow": "GET"})
         documents: list[Document] = [body.document() for body in request.documents]
-        return JSONResponse((await service.add(documents, replace=replace)).to_json())
+        return JSONResponse((await served.now.add(documents, replace=replace)).to_json())
 
 
-def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service | None) -> None:
+def _add_state(app: FastAPI, served: Served, metrics: Metrics, second: Service | None) -> None:
     @app.get("/info", responses=refusals())
     async def info() -> schemas.Info:
         """Return the index and the limits."""
-        limits = service.limits
+        limits = served.now.limits
         return schemas.Info(
-            title=service.title,
-            model_id=service.collection.models.name,
-            model_dtype=service.queries.model.dtype,
+            title=served.now.title,
+            model_id=served.now.collection.models.name,
+            model_dtype=served.now.queries.model.dtype,
             model_type={"embedding": {"pooling": "splade"}},
             max_concurrent_requests=limits["max_requests"],
-            max_input_length=service.documents.max_length or 0,
-            max_batch_tokens=service.documents.batch_tokens,
+            max_input_length=served.now.documents.max_length or 0,
+            max_batch_tokens=served.now.documents.batch_tokens,
             max_batch_requests=limits["batch_size"],
             max_client_batch_size=limits["max_inputs"],
             version=__version__,
-            documents=await service.count(),
-            spaces=list(service.collection.models.query_spaces),
-            weights={**service.collection.searcher.weighting(check(SearchOptions, {}))},
-            dimensions=service.model.dimensions,
-            can_change=service.can_change,
-            wacky=service.wacky is not None,
-            rerank=service.rerank["rerank"],
+            documents=await served.now.count(),
+            spaces=list(served.now.collection.models.query_spaces),
+            weights={**served.now.collection.searcher.weighting(check(SearchOptions, {}))},
+            can_change=served.now.can_change,
+            wacky=served.now.wacky is not None,
+            rerank=served.now.rerank["rerank"],
             compare_with=None if second is None else second.collection.models.name,
         )
 
-    @app.get("/health")
+    @app.get("/health", response_model_exclude_none=True)
     async def health() -> schemas.Ready:
         """Answer, as long as the process is alive."""
         return schemas.Ready(status="ok")
 
+    # A load balancer asks /ready, since /health only tells that the process lives.
     stopping: Refusals = {503: {"model": schemas.ErrorAnswer, "description": DESCRIPTIONS[503]}}
 
-    @app.get("/ready", responses=stopping, response_model=schemas.Ready)
+    @app.get("/ready", responses=stopping, response_model=schemas.Ready, response_model_exclude_none=True)
     async def ready() -> schemas.Ready | JSONResponse:
-        """Answer whether requests are accepted."""
-        return schemas.Ready(status="ok") if service.batcher.alive else refusal(503, "the service is stopping")
+        """Answer whether requests are accepted, and the index can be searched."""
+        if not served.now.batcher.alive:
+            return refusal(503, "the service is stopping")
+        try:
+            return schemas.Ready(status="ok", missing=await served.now.check_place())
+        except TimeoutError:
+            return refusal(503, "the index did not answer a search in time")
+        except VocableError as error:
+            return refusal(503, served.now.told(error))
+
+    @app.post("/reload", responses=refusals(), response_model=schemas.Ready, response_model_exclude_none=True)
+    async def reload() -> schemas.Ready:
+        """Open the index again: the collection that has its name now, with that collection's model."""
+        await served.reload()
+        return schemas.Ready(status="ok")
 
     @app.get("/metrics", name="metrics", response_class=Response, responses=refusals())
     async def get_metrics() -> Response:
         """Return the metrics for Prometheus."""
+        metrics.ready.set(served.now.readiness.failure is None)
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -289,8 +280,10 @@ def _sparse_values(columns: np.ndarray, weights: np.ndarray) -> list[dict[str, f
 
 def _answer_with(status: int) -> Any:
     async def answer(request: HTTPRequest, error: Exception) -> Response:
-        headers = {"Retry-After": str(error.seconds)} if isinstance(error, OverloadedError) else None
-        return refusal(status, " ".join(str(error).split()), headers)
+        headers = None
+        if isinstance(error, OverloadedError | UnavailableError):
+            headers = {"Retry-After": str(max(1, ceil(error.seconds)))}
+        return refusal(status, request.app.state.served.now.told(error), headers)
 
     return answer
 
@@ -305,7 +298,7 @@ async def _full_disk(request: HTTPRequest, error: Exception) -> Response:
 async def _invalid(request: HTTPRequest, error: Exception) -> Response:
     """Answer a body or a parameter of a wrong shape."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
+    first = first_fault(error.errors())
     if first["type"] == "json_invalid":
         return refusal(422, f"not JSON at character {first['loc'][-1]}: {first.get('ctx', {}).get('error', '')}")
     return refusal(422, schemas.fault(first, outer=1))

@@ -12,6 +12,7 @@ from typing_extensions import Doc
 from vocable.collection.facets import Facet
 from vocable.collection.groups import FurtherSection
 from vocable.collection.records import Answer, Hit, Passage
+from vocable.core.faults import said
 from vocable.data import Document, Query
 from vocable.explanation.explain import Explanation
 from vocable.explanation.highlights import Snippet
@@ -66,7 +67,7 @@ def with_options(record: Any) -> Callable[[type[T]], type[T]]:
 def fault(error: Mapping[str, Any], outer: int = 0) -> str:
     """Return a fault that pydantic found in one line; the first `outer` parts of its place are left out."""
     where = ".".join(map(str, error["loc"][outer:] or error["loc"][:1]))
-    return " ".join(f"{where}: {error['msg']}".removeprefix(": ").split())[:500]
+    return said(where, error)[:500]
 
 
 class ErrorAnswer(BaseModel):
@@ -74,12 +75,6 @@ class ErrorAnswer(BaseModel):
 
     error: str
     error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation"]
-
-
-class OpenAIError(BaseModel):
-    """An error as clients of OpenAI's interface expect it."""
-
-    error: dict[str, str | None]
 
 
 class SparseValue(BaseModel):
@@ -91,61 +86,19 @@ class SparseValue(BaseModel):
     value: float = Field(gt=0, le=MAX_TERM_WEIGHT, allow_inf_nan=False)
 
 
-class EncodingRequest(JSONBody):
-    """The keys that requests for vectors share; unknown keys are ignored."""
+class EmbedSparseRequest(JSONBody):
+    """The request of text-embeddings-inference; unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
+    inputs: str | list[str] = Field(description="A text, or several.")
     truncate: bool | None = Field(default=False, description="Truncate long texts; else they are refused.")
     prompt_name: str | None = Field(
         default=None, description="query or document, to encode as such, or another prompt of the model."
     )
-
-
-class EmbedSparseRequest(EncodingRequest):
-    """The request of text-embeddings-inference."""
-
-    inputs: str | list[str] = Field(description="A text, or several.")
     truncation_direction: Literal["Right", "Left", "right", "left"] = Field(
         default="right", description="The end that is cut off."
     )
-
-
-class EmbeddingsRequest(EncodingRequest):
-    """The request of OpenAI's interface, with two keys more."""
-
-    input: str | list[str] = Field(description="A text, or several; not the tokens of another model.")
-    model: str | None = Field(default=None, description="Not read: the model is that of the index.")
-    encoding_format: Literal["float", "base64"] = Field(
-        default="float", description="base64 is of the numbers as little-endian float32."
-    )
-    dimensions: int | None = Field(
-        default=None, ge=1, description="First dimensions to keep, of a unit vector again; by default all."
-    )
-
-
-class Embedding(BaseModel):
-    """The dense vector of a text."""
-
-    object: Literal["embedding"] = "embedding"
-    index: int
-    embedding: list[float] | str
-
-
-class Usage(BaseModel):
-    """The tokens that were read."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsResponse(BaseModel):
-    """Dense vectors as OpenAI's interface gives them."""
-
-    object: Literal["list"] = "list"
-    data: list[Embedding]
-    model: str
-    usage: Usage
 
 
 @with_options(AnswerOptions)
@@ -292,7 +245,6 @@ class Info(BaseModel):
     documents: int | None = Field(description="Null while the server of the index cannot count them.")
     spaces: list[str]
     weights: dict[str, float] = Field(description="Weights of a search.")
-    dimensions: int | None = Field(description="Of the model's dense vectors; null if it is sparse alone.")
     can_change: bool
     wacky: bool = Field(description="The wacky terms are known.")
     rerank: str | None = Field(description="The cross encoder that reranks.")
@@ -302,4 +254,5 @@ class Info(BaseModel):
 class Ready(BaseModel):
     """The state of the service."""
 
-    status: Literal["ok", "stopping"]
+    status: Literal["ok"]
+    missing: str | None = Field(default=None, description="What searches leave out, opened with partial=true.")

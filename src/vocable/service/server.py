@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Annotated, Any, NamedTuple, Unpack
+from typing import Annotated, Any, NamedTuple, Unpack, cast
 
 from annotated_types import Ge, Le
 
@@ -105,6 +105,7 @@ def serve(
         VectorsError: there is no index, it is damaged or in use, or its model has changed.
         ModelError: the model cannot be loaded.
     """
+    # Options that exclude each other.
     if wrong := next((name for name in options["allow_host"] or () if ":" in name or "/" in name), None):
         raise ArgumentError(f"allow_host is a name alone, without scheme and port, not {wrong}")
     if options["mcp"] and (host, port, workers, token_file) != ("127.0.0.1", 8000, 1, None):
@@ -118,6 +119,7 @@ def serve(
         _serve_stdio(settings)
         return
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
+        # Open the index in this process, so that a fault is told once, before any worker starts.
         opened = _opened(settings)
         size = "not all documents" if (count := opened.collection.count()) is None else counted(count, "document")
         place = f"{opened.collection.place} ({size})"
@@ -127,6 +129,7 @@ def serve(
         else:
             _ = [collection.models.loaded for collection in opened.collections]  # reports an unloadable model once
         del opened
+        # Log the address, then serve.
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
         if token is None and not _is_local(host):
             logger.warning("%s: anybody who reaches it can read the whole index: set a token (token_file)", url)
@@ -143,18 +146,17 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
     metrics = Metrics(settings.metrics)  # before anything else imports prometheus_client
     from vocable.service.app import endpoints
     from vocable.service.middleware import JSONLines, ServiceMiddleware
+    from vocable.service.served import Served
     from vocable.service.service import Service
 
     if (parent := parent_process()) is not None:  # a worker would outlive it
         Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     _log_to_stderr(JSONLines())
     opened, limits, options = opened or _opened(settings), settings.limits, settings.options
-    service = Service(
-        opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options), options["title"]
-    )
+    service_of = partial(_service, settings, metrics)
     second = None if opened.second is None else Service(opened.second, limits, metrics)
     return ServiceMiddleware(
-        endpoints(service, metrics, second),
+        endpoints(Served(service_of(opened), lambda: service_of(_opened(settings))), metrics, second),
         limits,
         metrics,
         token=settings.token,
@@ -169,14 +171,21 @@ def _serve_stdio(settings: WorkerSettings) -> None:
     from vocable.service.mcp import serve_stdio
     from vocable.service.metrics import Metrics
     from vocable.service.middleware import JSONLines
-    from vocable.service.service import Service
 
     _log_to_stderr(JSONLines())
     with without_progress():
         opened = _opened(settings)
         logger.info("serving %s on stdin and stdout", opened.collection.place)
-        reranking, title = select(RerankOptions, settings.options), settings.options["title"]
-        serve_stdio(Service(opened.collection, settings.limits, Metrics(), opened.wacky, reranking, title))
+        serve_stdio(_service(settings, Metrics(), opened))
+
+
+def _service(settings: WorkerSettings, metrics: Any, opened: ServedIndex) -> Any:
+    """Return the service of an opened index."""
+    from vocable.service.service import Service
+
+    options = settings.options
+    reranking = select(RerankOptions, options)
+    return Service(opened.collection, settings.limits, metrics, opened.wacky, reranking, options["title"])
 
 
 def _log_to_stderr(form: logging.Formatter) -> None:
@@ -203,6 +212,8 @@ def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
+    from vocable.service.headers import BoundedHeaders
+
     config = uvicorn.Config(
         app,
         factory=workers > 1,
@@ -210,7 +221,7 @@ def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None
         log_config=None,
         access_log=False,
         server_header=False,
-        http="h11",  # httptools does not limit headers
+        http=cast(Any, partial(BoundedHeaders, seconds=timeout)),
         h11_max_incomplete_event_size=MAX_HEADERS,
         timeout_graceful_shutdown=timeout,
         timeout_worker_healthcheck=HEALTH_TIMEOUT,

@@ -23,6 +23,7 @@ from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
 from vocable.collection.search import ANY_DOCUMENT
+from vocable.core.cancelling import answer_by
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
 from vocable.encoding.protocol import EncodedTexts
@@ -34,12 +35,12 @@ from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.explanation.highlights import QueryWords
 from vocable.indexes.fusion import MIN_DEPTH
-from vocable.indexes.postings import compile_loops
 from vocable.language.query_syntax import parse_query
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
 from vocable.service.batching import ARRIVED, Batcher, Work
 from vocable.service.metrics import Metrics
+from vocable.service.readiness import Readiness
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
 
@@ -47,6 +48,7 @@ T = TypeVar("T")
 MAX_CACHED = 500  # characters of a query in the cache
 MAX_EXPLAINED = 100  # hits of a search with explanations
 MAX_FILTER = 4096  # characters
+LONG_QUERY = 4096  # characters of a query beyond which a search is slow
 
 
 class TooLargeError(Exception):
@@ -82,6 +84,8 @@ class Prompt(NamedTuple):
 class Service:
     """The functions behind the endpoints; one thread does all work on model and collection.
 
+    Several threads search a server, and wait for its answers.
+
     The cache holds what depends on the model alone. The batch that searches multiplies a query's weights by the IDF of
     the collection, so that every search follows all changes of the documents.
     """
@@ -103,18 +107,24 @@ class Service:
         encoder = collection.models.queries()
         self.queries, self._query_idf = collection.models.queries(query_idf=0), encoder.query_idf
         self.documents = TextEncoder(self.queries.model, "document", dtype=collection.settings.limits["dtype"])
-        compile_loops()  # now, so that no request waits for it
+        self.readiness = Readiness(collection, metrics)
         text = ["the first search loads the rest"]
         vectors, dense = encoder.encode_both(text)
         self.columns = vectors.shape[1]
         collection.search(text, 1, vectors=vectors, dense=dense)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
-        self.batcher = Batcher(
-            size=limits["batch_size"], limit=limits["max_queue"], timeout=limits["timeout"], seen=self._seen
-        )
+        queue = partial(Batcher, size=limits["batch_size"], limit=limits["max_queue"], timeout=limits["timeout"])
+        self.batcher = self.searches = queue(seen=self._seen)
+        if collection.store.about.side_by_side:
+            self.searches = queue(threads=limits["search_threads"], seen=self._limit)
+
+    def told(self, error: Exception) -> str:
+        """Return the message of an error in one line, without the place of the index on this machine."""
+        return " ".join(str(error).removeprefix(f"{self.collection.place}: ").split())
 
     def close(self) -> None:
         """Finish the accepted work, and close the collection."""
+        self.searches.close()
         self.batcher.close()
         self.collection.close()
 
@@ -148,10 +158,6 @@ class Service:
             self._cache((text, prompt), cached[text])
         return [row for text in texts if (row := cached[text]) is not None]
 
-    async def tokens(self, texts: Sequence[str], prompt: Prompt) -> int:
-        """Return the number of tokens of texts that the model reads."""
-        return sum(await self._run(self._lengths, texts, prompt))
-
     async def search(self, request: SearchRequest) -> Answer:
         """Return the answer to one query."""
         options = request.options(AnswerOptions, **self._reranking(request))
@@ -171,7 +177,7 @@ class Service:
         if liked and (request.query is not None or request.vector is not None):
             raise ArgumentError("`like` stands in place of query and vector")
         if liked:
-            return await self._call(self._liked, request.k, request.explain, options)
+            return await self._call(self._liked, request.k, request.explain, options, slow=request.explain)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
             message = "send a query or its vector; words, dense vectors, explain and rerank need the query"
@@ -185,9 +191,10 @@ class Service:
             read = query if options["plain"] else parse_query(query).text
             [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        if request.explain:  # an explanation takes longer than a search: each is answered when it is done
-            return (await self._call(self._search, [(query, row)], request.k, key, True))[0]
-        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, key)
+        if request.explain or len(query) > LONG_QUERY:  # each is answered when it is done
+            return await self._call(self._slow_answer, query, row, request.k, key, request.explain, slow=True)
+        with self._waiting(1):
+            answers: list[Answer] = await self.searches.run(self._search, [(query, row)], request.k, key)
         return answers[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
@@ -219,22 +226,26 @@ class Service:
         rows = await self._embedded([parse_query(request.query).text], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
-        return await self._call(self._explained, request, rows)
+        return await self._call(self._explained, request, rows, slow=True)
 
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
         query = request.query if request.plain else parse_query(request.query).text
         [row] = [None] if request.like is not None else await self._embedded([query], Prompt("query"))
-        seen: View = await self._call(self._view, request, row)
+        seen: View = await self._call(self._view, request, row, slow=True)
         now = time.monotonic()
         return dataclasses.replace(seen, milliseconds=1000 * (now - ARRIVED.get(now)))
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""
-        if (postings := await self._call(term_postings, self.collection, term)) is None:
+        if (postings := await self._call(term_postings, self.collection, term, slow=True)) is None:
             raise NotFoundError(f"there is no term {term!r}")
         return postings
+
+    async def check_place(self) -> str | None:
+        """Return what searches leave out; raise `VocableError` or `TimeoutError` if they fail."""
+        return await self.readiness.check(self._call)
 
     async def count(self) -> int | None:
         """Return the number of documents; None while a server that answers from a part of them cannot count them."""
@@ -249,13 +260,13 @@ class Service:
         """Add all documents or none; a document with a known id replaces the stored document, or is an error."""
         self.collection.writer.check_changes()
         self._check([document.full for document in documents])
-        return await self._call(self.collection.add if replace else self._add, documents)
+        return await self._call(self.collection.add if replace else self._add, documents, change=True)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; unknown ids are ignored."""
         self.collection.writer.check_changes()
         self._check([], len(ids))
-        return await self._call(self.collection.delete, ids)
+        return await self._call(self.collection.delete, ids, change=True)
 
     async def _run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
         with self._waiting(len(items)):
@@ -269,15 +280,19 @@ class Service:
         finally:
             self._metrics.queue_depth.dec(count)
 
-    async def _call(self, function: Callable[..., T], *given: Any) -> T:
+    async def _call(self, function: Callable[..., T], *given: Any, slow: bool = False, change: bool = False) -> T:
         """Call a function in the thread of the batcher, once: a change is never tried twice."""
         with self._waiting(1):
-            result: T = await self.batcher.call(function, *given)
+            result: T = await self.batcher.call(function, *given, slow=slow, change=change)
         return result
 
     def _seen(self, work: Work, count: int) -> None:
         if work == self._encode:
             self._metrics.batch_texts.observe(count)
+
+    def _limit(self, work: Work, count: int) -> None:
+        """End the requests of a batch to a server when nobody waits for its answers any more."""
+        answer_by.set(ARRIVED.get() + self.limits["timeout"])
 
     def _check(self, texts: Sequence[str], count: int = 0) -> None:
         if (count := max(count, len(texts))) > self.limits["max_inputs"]:
@@ -303,7 +318,7 @@ class Service:
         values = np.array([weights[column] for column in columns.tolist()], dtype=np.float32)
         return Row(columns[values > 0], values[values > 0])
 
-    # The methods below run in the thread of the batcher.
+    # The methods below run in a thread of a batcher.
 
     def _encoder(self, prompt: Prompt) -> TextEncoder:
         """Return the encoder of a prompt; without a name, the encoder of documents with any default prompt."""
@@ -330,11 +345,6 @@ class Service:
         rows = iter(Row(columns.copy(), weights.copy(), dense_row) for (columns, weights), dense_row in both)
         return [refused.get(place) or next(rows) for place in range(len(texts))]
 
-    def _lengths(self, texts: list[str], prompt: Prompt) -> list[int]:
-        encoder = self._encoder(prompt)
-        lengths = encoder.lengths(texts)
-        return np.minimum(lengths, encoder.max_length or lengths).tolist()
-
     def _truncating_left(self, encoder: TextEncoder) -> TextEncoder:
         if encoder.looked_up:
             raise ArgumentError("truncation_direction: queries of this model are looked up, and cut on the right only")
@@ -346,14 +356,17 @@ class Service:
         answer: Answer = search(self.collection, None, k, explain=explain, wacky=self.wacky, **options)[0]
         return answer
 
-    def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> list[Answer]:
+    def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> Answers:
+        """Return the answers to queries, each of which is made when it is asked for."""
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         current = self.collection.current()
         plan = current.searcher.plan(k, options, facets=options["facets"], sections=options["sections"], spare=True)
-        vectors = prune(self._weighed(rows, options["query_idf"], plan.idf_filter), **select(Pruning, options))
+        power = self._query_idf if options["query_idf"] is None else options["query_idf"]
+        weights = weighed(self._matrix(rows), partial(current.searcher.term_idf, plan, texts), power)
+        vectors = prune(weights, **select(Pruning, options))
         encoded = current.searcher.queries(plan, texts, EncodedTexts(vectors, self._dense(rows)))
-        answers = Answers(
+        return Answers(
             collection=current,
             queries=tuple(Query(str(number), text) for number, text in enumerate(texts)),
             encoded=encoded,
@@ -362,7 +375,10 @@ class Service:
             explained=explain,
             wacky=self.wacky,
         )
-        return [*answers]
+
+    def _slow_answer(self, query: str, row: Row, k: int, key: str, explain: bool) -> Answer:
+        answer: Answer = self._search([(query, row)], k, key, explain)[0]
+        return answer
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
@@ -402,13 +418,12 @@ class Service:
                 raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
         return self.collection.add(documents)
 
-    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
-        """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
+    def _weighed(self, rows: Sequence[Row], filter: Filter | None = None) -> csr_array:
+        """Return rows of queries as csr_array [b, v], times their terms' IDF to the model's power.
 
         The documents that pass a filter, by default all, give the terms their IDF.
         """
-        power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)
+        return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), self._query_idf)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""

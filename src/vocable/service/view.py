@@ -19,6 +19,7 @@ from vocable.collection.facets import Facet, facet
 from vocable.collection.groups import FURTHER, FurtherSection, grouped, page_of
 from vocable.collection.plan import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
+from vocable.core.cancelling import stop_if_cancelled
 from vocable.data import Document
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
@@ -146,12 +147,14 @@ def view(
 
     If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`.
     """
+    # All rankings of the query, by name.
     kept = prune(vector, **request.options(Pruning))
     rankings, costs = _rankings(collection, request, vector, kept, dense, rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
+    # Documents that may be shown: the first hits of each ranking; some are copies.
     depth = max(SPARE_HITS, (1 + FURTHER) * request.k) if collection.searcher.has_pages else 2 * request.k
     usual_first = sorted(hits, key=lambda name: name != HYBRID)  # of copies, the one that a search shows stands for all
     near = dict.fromkeys(name for ranking in usual_first for name, _ in hits[ranking][:depth])
@@ -159,6 +162,7 @@ def view(
     stands_for = representatives(known.values())
     entries = {name: _entries(ranked, stands_for, known, request.k) for name, ranked in hits.items()}
     ids = dict.fromkeys(best for name in show for best in entries[name].best)
+    # The text whose terms are explained: of the query without its syntax, or of the liked document.
     if request.like is not None:
         typed = TypedQuery("")
     else:
@@ -167,8 +171,10 @@ def view(
     names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
     texts = [asked, *(shown.full for _, shown, _ in stored_units)]
     tokens, *terms_of = text_terms(collection.models.loaded, texts)
+    # Each shown document: why it matches, its marked text, its ranks and scores.
     documents = []
     for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
+        stop_if_cancelled()
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
@@ -190,9 +196,11 @@ def view(
                 sections={name: one.best[document.id] for name, one in entries.items() if document.id in one.best},
             )
         )
+    # Terms of the whole query, and whether pruning keeps them.
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
     left = {names[column] for column in kept.indices.tolist()}
     terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
+    # What the searcher should know.
     better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
     note = None if request.like is not None else unknown_note(collection, typed.text, guessing=bool(documents))
@@ -261,12 +269,14 @@ def _rankings(
     """
     searcher, conditions = collection.searcher, request.options(SearchOptions)
     usual = searcher.weighting(conditions)
+    # The options of each ranking.
     spaces = list(collection.models.query_spaces) if request.like is None else [*usual]
     options: dict[str, SearchOptions] = {space: {**conditions, "weights": {space: 1.0}} for space in spaces}
     if len(usual) > 1:
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank is not None and rerank["rerank"]:
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
+    # Rankings of the same vectors share their searches.
     queries_of = partial(searcher.queries, searcher.plan(request.k, {**conditions, "weights": usual}), [request.query])
     asked = dict.fromkeys(options, queries_of(EncodedTexts(kept, dense)))
     if kept.nnz < vector.nnz:
@@ -304,6 +314,7 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     names = collection.models.terms
     if term not in names:
         return None
+    # A query of the term alone has the weights of its documents as scores.
     column = np.array([names.index(term)], np.int32)
     vector = csr_array((np.ones(1, np.float32), column, np.array([0, 1], np.int32)), shape=(1, len(names)))
     hits = collection.searcher.search_space(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)

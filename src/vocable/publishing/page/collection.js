@@ -89,7 +89,8 @@ export class Collection {
     const all = placedWords(text).filter(({ words, start, end }) => // a letter alone is not compared
       words.length && text.slice(start, end).match(/\P{M}/gu).length > 1 && !words.every((word) => COMMON.has(word)));
     const stems = await this.#stems(all.flatMap(({ words }) => words), signal), found = new Set(words.map(({ name }) => name));
-    const lacking = all.filter(({ words }) => !words.some((word) => found.has(stems.get(word))));
+    const lacks = ({ words }) => !words.some((word) => found.has(stems.get(word)));
+    const lacking = all.filter((one) => all.every((other) => other.end <= one.start || one.end <= other.start || lacks(other)));
     const names = [...new Set(lacking.map(({ start, end }) => text.slice(start, end)))];
     const pieces = new Set(terms.map(({ name }) => textOf(name).toLowerCase()));
     const guesses = names.length > 0 && lacking.length === all.length && !names.some((name) => pieces.has(name.toLowerCase()));

@@ -1,5 +1,6 @@
-// The part of a text to show, with the words of a query marked.
+// The part of a text to show, with the words of a query marked, and the words that a document was found by.
 
+import { COMMON } from "./language.js";
 import { plain } from "./markdown.js";
 import { placedWords } from "./words.js";
 
@@ -12,7 +13,7 @@ export function markedParts(text, marked) {
   const parts = [];
   for (const { words, start, end } of placedWords(text)) {
     const word = words.find((word) => marked.has(word));
-    if (!word) continue;
+    if (!word || start < at) continue; // a name is marked as a whole
     parts.push({ text: text.slice(at, start) }, { text: text.slice(start, end), mark: marked.get(word) });
     at = end;
   }
@@ -40,6 +41,14 @@ export function excerptOf(parts) {
   const blank = text.lastIndexOf(" ", to);
   if (to < text.length) to = blank > Math.max(start, to - LONG / 2) ? blank : graphemes.segment(text).containing(to).index;
   return [...(from ? [{ text: "… " }] : []), ...between(parts, from, to), ...(to < text.length ? [{ text: " …" }] : [])];
+}
+
+/** The names of terms and words that made a score, without common words: words before pieces of words, each once. */
+export function foundBy(terms, words) {
+  const all = [...words, ...terms.filter((one) => !one.startsWith("…")), ...terms].map((one) => one.toLowerCase());
+  const different = [...new Set(all)].filter((one, i, those) => !those.slice(0, i).some((before) => before.startsWith(one)));
+  const telling = different.filter((one) => !COMMON.has(one));
+  return telling.length ? telling : different;
 }
 
 function between(parts, from, to) {

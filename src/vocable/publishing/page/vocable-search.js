@@ -5,7 +5,7 @@
 
 import { Gone, Trouble, Unread } from "./bytes.js";
 import { Collection } from "./collection.js";
-import { excerptOf, markedParts } from "./excerpt.js";
+import { excerptOf, foundBy, markedParts } from "./excerpt.js";
 import { textOf } from "./tokenizer.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
@@ -367,9 +367,7 @@ function factsOf(facts) {
 /** The terms that made the score: those of the model, and the words of BM25. */
 function whyOf(why) {
   const groups = [["By meaning", why.filter((one) => !one.word)], ["By its words", why.filter((one) => one.word)]];
-  const [terms, words] = groups.map(([, some]) => some.map(spelled)); // words are named before pieces of words
-  const all = [...words, ...terms.filter((one) => !one.startsWith("…")), ...terms].map((one) => one.toLowerCase());
-  const named = [...new Set(all)].filter((one, i, those) => !those.slice(0, i).some((before) => before.startsWith(one)));
+  const named = foundBy(...groups.map(([, some]) => some.map(spelled)));
   if (!named.length) return null;
   return element("details", { class: "why" },
     element("summary", {}, `Found by ${named.slice(0, NAMED).join(", ")}`),
