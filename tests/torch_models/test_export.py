@@ -242,7 +242,9 @@ def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     export_model(toy_model, tmp_path / "out", texts=texts, int8=True)
     assert not (tmp_path / "out" / "onnx" / "model.onnx").exists()
     graph = onnx.load(tmp_path / "out" / "onnx" / "model_quantized.onnx").graph
-    assert {node.op_type for node in graph.node if node.domain} == {"MatMulIntegerToFloat"}
+    # What opset 23 adds to rounding is not in ONNX Runtime 1.23, the last one for Macs with Intel.
+    assert {node.op_type for node in graph.node if node.domain} == {"MatMulIntegerToFloat", "QuantizeLinear"}
+    assert "QuantizeLinear" not in {node.op_type for node in graph.node if not node.domain}
     assert "Attention" in {node.op_type for node in graph.node}
     assert [[*node.attribute[0].ints] for node in graph.node if node.op_type == "Transpose"] == [[1, 2, 0]]  # not heads
     shape = list(toy_model[0].auto_model.get_output_embeddings().weight.shape)

@@ -240,6 +240,15 @@ def test_an_adapter_in_the_decoder_s_place_is_refused(backbones: dict[str, Path]
         fuse(model)
 
 
+def test_a_head_whose_logits_overflow_is_refused_as_such(backbones: dict[str, Path]) -> None:
+    mlm = stock(backbones["roberta"])[0].auto_model
+    with torch.no_grad():
+        mlm.get_output_embeddings().weight.mul_(1e38)
+    with pytest.raises(ModelError) as refused:
+        plain_decoder(mlm)
+    assert "not finite" in str(refused.value)
+
+
 def test_a_quantized_decoder_is_refused_by_its_full_name(backbones: dict[str, Path]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces a successor

@@ -70,44 +70,50 @@ def weights(vocabulary: int, types: int = 0) -> dict[str, torch.Tensor]:
     return found | {"lm_head.decoder.bias": normal(vocabulary)}
 
 
+def linear(of: dict[str, torch.Tensor], x: torch.Tensor, name: str) -> torch.Tensor:
+    product = x @ of[f"{name}.weight"].T
+    return product + of[f"{name}.bias"] if f"{name}.bias" in of else product
+
+
+def norm(of: dict[str, torch.Tensor], x: torch.Tensor, name: str) -> torch.Tensor:
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-12).sqrt()
+    return x * of[f"{name}.weight"] + of[f"{name}.bias"]
+
+
 def logits(of: dict[str, torch.Tensor], tokens: list[int], factor: float | None = None) -> torch.Tensor:
     """The logits [s, v] of one text by the definition of the architecture; `factor` of the NTK scaling."""
+    x = norm(of, gelu(linear(of, states(of, tokens, factor), "lm_head.dense")), "lm_head.norm")
+    return x @ of["new.embeddings.word_embeddings.weight"].T + of["lm_head.decoder.bias"]
 
-    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
-        product = x @ of[f"{name}.weight"].T
-        return product + of[f"{name}.bias"] if f"{name}.bias" in of else product
 
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-12).sqrt()
-        return x * of[f"{name}.weight"] + of[f"{name}.bias"]
-
+def states(of: dict[str, torch.Tensor], tokens: list[int], factor: float | None = None) -> torch.Tensor:
+    """The last states [s, d] of one text by the definition of the architecture."""
     size = HIDDEN // HEADS
     frequencies = torch.tensor([(10000.0 * (factor or 1)) ** (-2 * i / size) for i in range(size // 2)])
     if factor is not None:
         frequencies = frequencies / factor ** (2 / size)
-    angles = torch.arange(len(tokens))[:, None] * frequencies  # [s, size / 2]
+    x = of["new.embeddings.word_embeddings.weight"][tokens]
+    angles = torch.arange(len(tokens), dtype=x.dtype)[:, None] * frequencies  # [s, size / 2]
 
     def turned(x: torch.Tensor) -> torch.Tensor:  # [s, size]: pairs are a half apart
         one, two = x[:, : size // 2], x[:, size // 2 :]
         return torch.cat([one * angles.cos() - two * angles.sin(), two * angles.cos() + one * angles.sin()], dim=1)
 
-    x = of["new.embeddings.word_embeddings.weight"][tokens]
     if "new.embeddings.token_type_embeddings.weight" in of:
         x = x + of["new.embeddings.token_type_embeddings.weight"][0]
-    x = norm(x, "new.embeddings.LayerNorm")
+    x = norm(of, x, "new.embeddings.LayerNorm")
     for number in range(LAYERS):
         layer = f"new.encoder.layer.{number}"
-        query, key, value = linear(x, f"{layer}.attention.qkv_proj").split(HIDDEN, dim=1)
+        query, key, value = linear(of, x, f"{layer}.attention.qkv_proj").split(HIDDEN, dim=1)
         heads = []
         for head in range(HEADS):
             some = slice(head * size, (head + 1) * size)
             attention = (turned(query[:, some]) @ turned(key[:, some]).T / math.sqrt(size)).softmax(dim=1)
             heads.append(attention @ value[:, some])
-        x = norm(x + linear(torch.cat(heads, dim=1), f"{layer}.attention.o_proj"), f"{layer}.attn_ln")
-        up, gate = linear(x, f"{layer}.mlp.up_gate_proj").split(INNER, dim=1)
-        x = norm(x + linear(up * gelu(gate), f"{layer}.mlp.down_proj"), f"{layer}.mlp_ln")
-    x = norm(gelu(linear(x, "lm_head.dense")), "lm_head.norm")
-    return x @ of["new.embeddings.word_embeddings.weight"].T + of["lm_head.decoder.bias"]
+        x = norm(of, x + linear(of, torch.cat(heads, dim=1), f"{layer}.attention.o_proj"), f"{layer}.attn_ln")
+        up, gate = linear(of, x, f"{layer}.mlp.up_gate_proj").split(INNER, dim=1)
+        x = norm(of, x + linear(of, up * gelu(gate), f"{layer}.mlp.down_proj"), f"{layer}.mlp_ln")
+    return x
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
+from tests.toys import make_m3
 from vocable import index, inspect, load, rescale, search
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
@@ -24,19 +25,7 @@ TEXTS = ["the fox ran over the hill and the fox slept", "a librarian reads a boo
 
 @pytest.fixture
 def m3(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> Path:
-    """Files as BGE-M3 has them, but for weights in safetensors; its head is stored in 16 bits."""
-    tokenizer, folder = tokenizers["byte-level"], tmp_path / "m3"
-    config = XLMRobertaConfig(
-        vocab_size=len(tokenizer) + 3, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-        max_position_embeddings=66, pad_token_id=1, bos_token_id=2, eos_token_id=3, initializer_range=0.3,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    XLMRobertaModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    for file, size in (("sparse_linear.pt", 1), ("colbert_linear.pt", 32)):
-        torch.save(torch.nn.Linear(32, size).half().state_dict(), folder / file)
-    (folder / "modules.json").write_text("[]")
-    return folder
+    return make_m3(tokenizers["byte-level"], tmp_path / "m3")
 
 
 def by_definition(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray]:

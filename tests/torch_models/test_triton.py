@@ -22,7 +22,6 @@ from tests.torch_models.test_head import dense, drawn, with_gradients
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux alone")
 
-from transformers import PreTrainedConfig
 
 from vocable.encoding.pooling import blocks
 from vocable.errors import ArgumentError
@@ -135,9 +134,7 @@ def test_what_lies_in_padding_does_not_leak(pooling: str) -> None:
     def pooled(padding: float) -> list[Tensor]:
         leaf = tokens.masked_fill(mask[:, :, None] == 0, padding).requires_grad_()
         layer.zero_grad()
-        output = fuse._pool(stock, layer, PreTrainedConfig(), {"token_embeddings": leaf, "attention_mask": mask})[
-            "sentence_embedding"
-        ]
+        output = fuse._pool(stock, layer, [], {"token_embeddings": leaf, "attention_mask": mask})["sentence_embedding"]
         output.square().sum().backward()
         return [output.detach(), leaf.grad, layer.weight.grad.clone(), layer.bias.grad.clone()]
 
@@ -152,7 +149,7 @@ def test_what_lies_in_padding_does_not_leak(pooling: str) -> None:
 def test_a_text_that_is_all_padding_is_refused() -> None:
     features = {"token_embeddings": torch.ones(2, 3, 4), "attention_mask": torch.tensor([[1, 1, 0], [0, 0, 0]])}
     with pytest.raises(ArgumentError):
-        fuse._pool(SpladePooling(), nn.Linear(4, 5), PreTrainedConfig(), features)
+        fuse._pool(SpladePooling(), nn.Linear(4, 5), [], features)
 
 
 def test_nothing_active_gives_zeros_and_no_gradient() -> None:

@@ -25,7 +25,8 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
     continues a word, the continuation with the same text replaces that piece, if the vocabulary has it.
     """
     plain = [unit if unit and unit.kind not in ("special", "bytes") else None for unit in units]
-    texts = [f" {unit.text}" if unit and unit.initial else unit.text if unit else "" for unit in plain]
+    # A blank marks the beginning of a word.
+    texts = ["" if unit is None else " " * unit.initial + unit.text for unit in plain]
     encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
     pieces, cut_units = token_surfaces(tokenizer), []
     continuations = {piece.text: i for i, piece in enumerate(pieces) if piece and not piece.initial}

@@ -71,6 +71,7 @@ def calibrate(
         raise ArgumentError("calibrate takes either activation_rate or shift")
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
+    # Logits of the probe texts, or of their tokens [n, v].
     probe = list(islice((text for text in iter_texts(texts) if text.strip()), count))
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
@@ -81,6 +82,7 @@ def calibrate(
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
     logits = _probe_logits(mlm, tokenizer, probe, level, max_length, pooling)
     lowered = logits.threshold(activation_rate) if activation_rate is not None else shift or 0.0
+    # All terms get the same shift, so that their order stays.
     with torch.no_grad():
         layer.bias.sub_(lowered)
     fuse(calibrated)  # special tokens stay where no shift makes them active

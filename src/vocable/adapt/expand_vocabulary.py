@@ -69,6 +69,7 @@ def frequent_words(
     split = split or splitter_of(tokenizer)
     counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
     often = [word for _, word in sorted((-count, word) for word, count in counts.items() if count >= min_count)]
+    # The tokenizer cuts a batch of words at a time, because few words may be enough.
     words, tokens, passed_over = list[str](), 0, 0
     batches = (often[start : start + WORDS] for start in range(0, len(often), WORDS))
     for word, pieces in chain.from_iterable(zip(batch, cut_words(tokenizer, batch), strict=True) for batch in batches):
@@ -167,6 +168,7 @@ def expand_vocabulary(
         raise ArgumentError("expand_vocabulary takes either words, or texts whose most frequent words it takes")
     (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
     old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
+    # The words, and the pieces into which the tokenizer cuts each.
     if texts is not None:
         figures = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)._asdict()
         words = figures.pop("words")
@@ -176,6 +178,7 @@ def expand_vocabulary(
         check_words(listed, pieces, normal_form(tokenizer))
     except ArgumentError as error:
         raise (DataError(str(error), source=str(words)) if isinstance(words, Path) else error) from None
+    # Rows [u, d] and biases [u] of the u words: drawn, or mixed from the rows of their pieces.
     if init == "random":
         rows = random_rows(old.decoder, len(listed), torch.Generator().manual_seed(seed))
         bias = None if old.bias is None else _mean_bias(old.bias, tokenizer).expand(len(listed))
@@ -206,6 +209,7 @@ def _semantic(
     """Return the weights [u, v], with barycentres for words of several source tokens that are one target token."""
     if target is None or target.model is None:
         raise ModelError("init='semantic' needs a target with embeddings that has words as tokens: use 'mean'")
+    # The words that a single row of the target can place.
     known = cut_words(target.tokenizer, words)
     placed = [i for i, ids in enumerate(known) if len(ids) == 1 < len(pieces[i])]
     if not placed:
@@ -213,11 +217,13 @@ def _semantic(
     alignment = align(tokenizer, target.tokenizer)
     if not len(alignment.anchors):
         raise ModelError("the model and the target have no token in common")
+    # Weights of source tokens near each of them, in the target's embeddings [placed, v].
     embeddings = target.model.get_input_embeddings().weight.detach()
     ids = np.array([known[i][0] for i in placed])
     semantic = barycentres(embeddings, alignment, ids, weights.shape[1])
     message = "%d words start at their semantic neighbours, the other %d at the mean of their tokens"
     logger.info(message, len(placed), len(words) - len(placed))
+    # Below all rows stand the new rows of the placed words, which take their places.
     row_of = np.arange(len(words))
     row_of[placed] = len(words) + np.arange(len(placed))
     return csr_array(vstack([weights, semantic], format="csr")[row_of])

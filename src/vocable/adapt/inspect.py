@@ -116,13 +116,15 @@ class Inspection:
         The norm of the head shows which of two repairs a wrong scale needs.
         """
         head, rate, figures = self.head, self.start.pooled_rate, dict[str, float]()
-        if not head.own_terms:  # otherwise the tokenizer only reads
+        # The vocabulary. A model with separate output terms uses the tokenizer only to read.
+        if not head.own_terms:
             if self.vocabulary.foreign:
                 figures["foreign"] = self.vocabulary.tokens_per_word
             if self.vocabulary.cased and RULES["redundant"].beyond(self.vocabulary.redundancy):
                 figures["redundant"] = self.vocabulary.redundancy
             if self.overlap is not None and self.overlap.share < RULES["overlap"].threshold:
                 figures["overlap"] = self.overlap.share
+        # The scale. If a training starts stably, only the number of active terms can be wrong.
         if self.start.stable:
             if RULES["dense"].beyond(rate):
                 figures["dense"] = rate
@@ -132,6 +134,7 @@ class Inspection:
             figures["long_rows"] = head.norm_mean
         else:  # the head is not too large, or cannot be divided: too many terms are active
             figures["unstable"] = self.start.loss
+        # The command of each repair takes the model that the previous repair makes.
         obstacles, model = list[Obstacle](), self.name
         for name, figure in figures.items():
             obstacle, model = self._finding(name, figure, model)
@@ -229,6 +232,7 @@ def inspect(
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
     refuse_exported(model)
+    # Find the masked language model, and what was done to it.
     steps, kind = list[Step](), f"max pooling of {FORMULAS['relu']}"  # the default of `load` for a checkpoint
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
@@ -239,14 +243,17 @@ def inspect(
         mlm = model
     if tokenizer is None:
         raise ArgumentError("a masked language model needs its tokenizer: inspect(mlm, tokenizer=...)")
+    # Compare with the target vocabulary.
     overlap = None
     if target is not None:
         other = load_tokenizer(target) if isinstance(target, str | Path) else target
         alignment = align(tokenizer, other)
         label = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
         overlap = VocabularyOverlap(label, alignment.overlap, alignment.classes)
+    # Measure the start of a training. Factors are tried only if the rows are long.
     probe = probe_texts(texts)
-    start, coverage = measure_start(mlm, tokenizer, probe), Coverage.of(probe, HostTokenization(tokenizer))
+    start = measure_start(mlm, tokenizer, probe)
+    coverage = Coverage.of(probe, HostTokenization(tokenizer))
     head = head_of(mlm)
     long = RULES["long_rows"].beyond(head.norm_mean)
     return Inspection(

@@ -59,7 +59,9 @@ def rescale(
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is not a plain `Linear`.
     """
-    texts, figures = None if texts is None else as_texts(texts), dict[str, Any]()
+    texts = None if texts is None else as_texts(texts)
+    figures = dict[str, Any]()
+    # Measure the start at each factor.
     if factor == "auto":
         if texts is None:
             raise ArgumentError("factor auto needs texts to probe with")
@@ -68,6 +70,7 @@ def rescale(
         figures["trials"] = [{"factor": k, **asdict(start)} for k, start in starts.items()]
     if not (math.isfinite(factor) and factor > 0):
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
+    # Divide, and check that float32 holds the result.
     rescaled = copy_with(model)
     _divide(parts(rescaled).mlm, factor)
     weight = output_layer(parts(rescaled).mlm).weight
@@ -103,8 +106,8 @@ def choose_factor(
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        known = first if factor == 1 else None
-        start = starts[factor] = known or measure(scaled, tokenizer, probe)
+        start = first if factor == 1 and first is not None else measure(scaled, tokenizer, probe)
+        starts[factor] = start
         if factor == 1 or start.alive(starts[1]):
             alive.append(factor)
             if start.stable:

@@ -15,10 +15,21 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from pydantic import ConfigDict, Field, PositiveInt, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Doc
 
-from vocable.objectives import Settings
+from vocable.core.faults import placed
+from vocable.errors import ArgumentError
+from vocable.objectives import Settings, mistakes
 from vocable.options import defaults
 from vocable.training_options import OptimizerOptions, PretrainOptions
 
@@ -136,6 +147,18 @@ class PretrainSettings(PretrainKeys, OptimizerSettings):
         if self.train_bias and self.trainable != "embeddings":
             raise ValueError("train_bias needs trainable: embeddings")
         return self
+
+
+def check_pretrain_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
+    """Return the settings of `pretrain` as a record; `ArgumentError` for an unknown key or a value out of range."""
+    given = {**settings, "steps": steps, "texts": ["-"]}
+    try:
+        return PretrainSettings.model_validate(given)
+    except ValidationError as error:
+        lines = [
+            placed(": ".join(map(str, keys)), message) for keys, message in mistakes(error, given, PretrainSettings)
+        ]
+        raise ArgumentError("; ".join(lines)) from error
 
 
 class CalibrateSettings(Settings):

@@ -118,7 +118,9 @@ def train_vocabulary(
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("output needs exactly one size; several sizes are only compared")
-    stream, total = iter_texts(texts), len(texts) if isinstance(texts, Sized) else None
+    stream = iter_texts(texts)
+    total = len(texts) if isinstance(texts, Sized) else None
+    # Refuse a foreign output before the texts are read. The texts tell whether it is finished.
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
     words = count_words(track(stream, "texts", total))
@@ -149,6 +151,7 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
         ArgumentError: a size below the number of characters and special tokens.
         DataError: a corpus without text, or too small for `size` tokens.
     """
+    # Count the words that are left after BERT's normalization.
     words = _counts((piece, times) for word, times in count_words(texts).items() for piece in _cut(word))
     if not words:
         raise DataError("the corpus has no text to train a vocabulary on")
@@ -157,6 +160,7 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
     count = tokenizer.get_vocab_size()
     if count < size:
         raise DataError(f"the corpus gives a vocabulary of {count:,} tokens, not {size:,}: add texts or ask for fewer")
+    # A text stands between BERT's special tokens.
     cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
@@ -181,7 +185,8 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
         words += times * len(text.split())
     if not words:
         raise DataError("the corpus has no text to cut into tokens")
-    ordinary, tokens = np.setdiff1d(np.arange(size), tokenizer.all_special_ids), int(counts.sum())
+    ordinary = np.setdiff1d(np.arange(size), tokenizer.all_special_ids)
+    tokens = int(counts.sum())
     return Fragmentation(size, words, tokens, tokens / words, float((counts[ordinary] < RARE).mean()))
 
 

@@ -84,12 +84,14 @@ def _with_vocabulary(
     mlm: PreTrainedModel, vocabulary: VocabularyWeights, tokenizer: PreTrainedTokenizerBase
 ) -> PreTrainedModel:
     """Copy `mlm` with another vocabulary, through transformers' loading of a state dict."""
+    # Settings of the new vocabulary: its size and its special tokens.
     config = copy.deepcopy(mlm.config)
     config.vocab_size = len(vocabulary.embeddings)
     ids = {role: role_id(tokenizer, role) for role in ROLES}
     for name, token_id in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
         if getattr(config, f"{name}_token_id", None) is not None:
             setattr(config, f"{name}_token_id", token_id)
+    # New tensors by the addresses of the old tensors: tied tensors share one.
     pairs = zip(vocabulary_of(mlm), vocabulary, strict=True)
     replaced = {old.data_ptr(): new for old, new in pairs if old is not None and new is not None}
     positions = _positions_from_padding(mlm)
@@ -195,24 +197,28 @@ def transfer(
     texts = None if texts is None else iter_texts(texts)
     mlm, tokenizer, *_ = parts(model)
     old, onto = vocabulary_of(mlm), load_target(target)
+    # The model must be able to read with the new tokenizer.
     if not head_only:
         _check_frame(tokenizer, onto.tokenizer)
         fixed = FIXED_PADDING.get(mlm.config.model_type)
         if fixed is not None and onto.tokenizer.pad_token_id != fixed:
             message = "%s always takes token %d, now %r, for padding: in texts with it, later positions are wrong"
             logger.warning(message, type(mlm).__name__, fixed, onto.tokenizer.convert_ids_to_tokens(fixed))
+    # Tokens that both vocabularies have, and what the initialization needs.
     alignment = align(tokenizer, onto.tokenizer)
     move = Move(tokenizer, onto, alignment)
     move.check(init)
     if alignment.overlap < LOW_OVERLAP:
         message = "only %.1f %% of the target vocabulary is shared: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
+    # Output biases [v], and weights of source tokens for the new tokens' rows [new, source v].
     new_bias = None if old.bias is None else move.bias(old.bias, bias, texts)
     weights = move.weights(init, len(old.embeddings), alignment.new)
     generator = torch.Generator().manual_seed(seed)
     factor = 1.0 if norm == "keep" else move.norm_factor(old.decoder)
     if new_bias is not None:
         new_bias = new_bias / factor
+    # Replace the output layer alone, or embeddings, decoder and tokenizer.
     if head_only:
         rows = initial_rows(old.decoder, init, weights, alignment, generator) / factor
         layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, new_bias)
@@ -229,6 +235,7 @@ def transfer(
         adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
         resized = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, new_bias), adopted)
         moved = copy_with(model, resized, adopted)
+    # The provenance keeps the new tokens for `new_tokens`.
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
     if norm == "target":
@@ -325,7 +332,8 @@ def neighbours(
         ModelError: as in `transfer`.
     """
     (mlm, tokenizer, *_), onto = parts(model), load_target(target)
-    alignment, known = align(tokenizer, onto.tokenizer), onto.tokenizer.get_vocab()
+    alignment = align(tokenizer, onto.tokenizer)
+    known = onto.tokenizer.get_vocab()
     move = Move(tokenizer, onto, alignment)
     move.check(init)
     units, shown = token_surfaces(onto.tokenizer), []
@@ -333,9 +341,11 @@ def neighbours(
         if (i := known.get(word)) is None:
             raise ArgumentError(f"{word!r} is no token of the target vocabulary")
         subtokens = tokenizer.convert_ids_to_tokens(cut(tokenizer, [units[i]])[0])
+        # A shared token keeps its row.
         if (source := int(alignment.source_of[i])) >= 0:
             shown.append(Neighbours(word, subtokens, [(tokenizer.convert_ids_to_tokens(source), 1.0)]))
             continue
+        # Weights of source tokens [1, source v].
         row = move.weights(init, mlm.config.vocab_size, np.array([i]))
         if row is None:
             raise ArgumentError("init must be semantic or subtoken: only these mix source tokens into a new token")

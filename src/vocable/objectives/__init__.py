@@ -1,6 +1,7 @@
 """Training objectives: pure functions on vectors and scores, and classes with their settings.
 
-`losses.py` and `regularizers.py` have the functions, and `settings.py` the classes.
+The idea: a loss takes vectors and scores, no model, so that a test computes it with NumPy. `losses.py` and
+`regularizers.py` have the functions, and `settings.py` the classes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vocable.core.faults import in_words
 
 
 class Settings(BaseModel):
@@ -33,15 +36,12 @@ def _mistake(error: Any, values: Any, section: type[Settings]) -> tuple[list[str
         is_key = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
         if is_key:
             values = values[key]
-        if is_key or i + 1 == len(loc):
+        if is_key or (i + 1 == len(loc) and error["type"] == "missing"):
             keys.append(key)
-    if error["type"] == "missing":
-        return keys, "this key is missing"
     if error["type"] == "extra_forbidden":
         meant = _meant(str(loc[-1]), _sections_at(section, loc[:-1]))
         return keys, f"unknown key; did you mean {meant}?" if meant else "unknown key"
-    message = error["msg"].removeprefix("Value error, ")
-    return keys, message if isinstance(error["input"], Mapping) else f"{message}, not {error['input']!r}"
+    return keys, in_words(error)
 
 
 def _sections_at(section: type[Settings], loc: Sequence[str | int]) -> list[type[Settings]]:

@@ -117,10 +117,12 @@ def info_nce(
     if cosine:
         queries, documents = _unit(queries), _unit(documents)
         queue = None if queue is None else queue._replace(documents=unit(queue.documents))
+    # [b, n]; the positives are on the diagonal.
     scores = queries @ documents.T
     if margin:
         scores = scores - margin * torch.eye(*scores.shape, dtype=scores.dtype, device=scores.device)
     if queue is not None:
+        # [b, n + queue]; a document of the query itself is no negative.
         further = packed_scores(queries, queue.documents)
         scores = torch.cat([scores, further.masked_fill(queue.left_out, -torch.inf)], dim=1)
     positives = torch.arange(len(queries), device=scores.device)
@@ -195,6 +197,7 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
         shared = (student > 0) & (teacher > 0)
         return ((student - teacher).square() * shared).sum() / shared.sum().clamp(min=1)
     if kind == "kl":
+        # Shares of terms [m, v]; an empty vector stays empty.
         sums = [vectors.sum(dim=1, keepdim=True) for vectors in (teacher, student)]
         sums = [torch.where(each > 0, each, 1) for each in sums]
         target, shares = teacher / sums[0], student / sums[1]

@@ -37,6 +37,7 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
     """
     if threshold:
         vectors = vectors * ((vectors > 0).sum(dim=1, keepdim=True) > threshold)
+    # [v]
     means = vectors.mean(dim=0)
     if term_weights is not None:
         means = means * term_weights

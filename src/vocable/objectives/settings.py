@@ -267,7 +267,10 @@ def _one_side(value: object) -> Any:
     return {"name": "flops", **value} if isinstance(value, Mapping) else value
 
 
-Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], BeforeValidator(_one_side)]
+Side = Annotated[
+    Annotated[SideRegularizer, Field(discriminator="name")],
+    BeforeValidator(_one_side, json_schema_input_type=Weight | SideRegularizer),
+]
 
 
 class Regularizers(Settings):
@@ -275,8 +278,10 @@ class Regularizers(Settings):
 
     query: Side = Flops(weight=5e-5)
     document: Side = Flops(weight=3e-5)
-    joint: Annotated[JointFlops, BeforeValidator(_weight_alone)] = JointFlops()
-    overlap: Annotated[Overlap, BeforeValidator(_weight_alone)] = Overlap()
+    joint: Annotated[JointFlops, BeforeValidator(_weight_alone, json_schema_input_type=Weight | JointFlops)] = (
+        JointFlops()
+    )
+    overlap: Annotated[Overlap, BeforeValidator(_weight_alone, json_schema_input_type=Weight | Overlap)] = Overlap()
 
     @property
     def active(self) -> dict[str, OneSide | BothSides]:

@@ -252,8 +252,10 @@ def _faster_path(inputs: HeadInputs, direct: Callable[..., Tensor]) -> str:
 def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """Return an upper bound of each term's logits in each text, [b, v] float32; arguments as in `sparse_head`."""
     # One scale for all tokens, so that the integers have the order of the products over a text's tokens.
-    tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
-    products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
+    tokens = _quantize(hidden, hidden.abs().amax().reshape(1))
+    rows = _quantized_weight(weight)
+    products = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32)
+    texts = runs(offsets)
     size = min(max(PRODUCT_NUMBERS // len(hidden), MIN_TERMS), len(weight))
     memory = torch.empty(len(hidden) * size, dtype=torch.int32)  # allocating each block would cost page faults
     for block in blocks(len(weight), size):

@@ -1,7 +1,7 @@
 """Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
 The graph consists of standard operations, except for 8-bit products in ONNX (see `quantize`). Its outputs are all
-`weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and `dense`.
+`weights` of a text, and `query_weights` and `document_weights`, the terms that the model keeps for the role.
 Padding has no effect: max pooling replaces its states by the state of the text's first token, which changes no maximum;
 sum pooling multiplies them by zero. Padding at the beginning is moved to the end, so that every token has the same
 position as without padding.
@@ -38,7 +38,7 @@ from vocable.core.threads import cpu_threads
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
 from vocable.encoding.graph import QUERY_WEIGHTS, TOKENIZER, GraphModel, refuse_exported
-from vocable.encoding.graph_sessions import DENSE_OUTPUT, GRAPHS, OUTPUT, import_openvino
+from vocable.encoding.graph_sessions import GRAPHS, OUTPUT, import_openvino
 from vocable.encoding.graph_settings import (
     BOTH_ROLES,
     GRAPH_SETTINGS,
@@ -57,9 +57,8 @@ from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
 from vocable.options import Activation, DType, Share, checked
-from vocable.torch_models.asymmetric import positions, route, terms_kept
-from vocable.torch_models.dense import dense_dimensions, take_last_hidden
-from vocable.torch_models.fuse import splade_modules, without_logits
+from vocable.torch_models.asymmetric import positions, role_config, route, terms_kept
+from vocable.torch_models.fuse import WORD_POSITIONS, splade_modules, without_logits
 from vocable.torch_models.graph_files import (
     COMPARED_TEXTS,
     COMPARISON,
@@ -148,6 +147,7 @@ def export_model(
         ModelError: the model cannot be written in this format, or the graph does not agree with it.
         ArgumentError: the output exists already, there are no texts, or the format is unknown.
     """
+    # An export of the same weights is not repeated.
     compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
     refuse_exported(model)
     made_from = {"model": model_name(model), "digest": model_digest(model), "format": format, "int8": int8}
@@ -155,13 +155,15 @@ def export_model(
     folder = Path(output)
     if finished(folder, made_from):
         return read_record(folder / COMPARISON, ExportedModel)
-    require_extra("onnxscript", "train")  # before the work
+    # Refuse what would fail after the work.
+    require_extra("onnxscript", "train")
     if format == "openvino":
         import_openvino()
         require_extra("nncf", format)
     sample = list(islice(compared, ROUNDED_TEXTS if int8 and format == "onnx" else COMPARED_TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("no text to compare the graph with the model")
+    # Write the graph, open it as a user would, and compare. Only a graph that agrees stays.
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
         _write_model(model, part, format, int8, sample)
         exported = GraphModel(part)
@@ -179,13 +181,18 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
 
     `texts` give the ranges of 8-bit numbers.
     """
+    # Names of the folders of encoders: both roles may share one.
     encoding, roles = TorchModel(model), dict[Role, GraphRole]()
     names: dict[int, Literal["", "query", "document"]] = {}
     for role in BOTH_ROLES:
+        # Refuse modules and settings that a graph cannot have.
         first: Any = route(model, role)[0]
         if rest := route(model, role)[2:]:
             raise ModelError(f"a {role} goes through {type(rest[0]).__name__} after its pooling, which no graph has")
+        if getattr(role_config(model, role), WORD_POSITIONS, False):
+            raise ModelError("the positions of special tokens are not pooled, which no graph leaves out")
         encoder = encoding.encoder(role, "float32")
+        # Write each encoder once, with its tokenizer. Looked-up queries are a table [v].
         if id(first) not in names:
             names[id(first)] = role if isinstance(model[0], Router) else ""
             inner = folder / names[id(first)]
@@ -197,6 +204,7 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
                 save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
             else:
                 _write_encoder(model, first, inner, format, int8, texts)
+        # The settings of the role.
         of_role, looked_up = encoder.settings, encoder.looked_up
         tokens = first.weight.numel() if looked_up else first.auto_model.get_input_embeddings().num_embeddings
         roles[role] = GraphRole(
@@ -213,11 +221,13 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
             special=sorted(first.tokenizer.all_special_ids),
             unknown=first.tokenizer.unk_token_id,
             padding=first.tokenizer.pad_token_id or 0,
-            dimensions=of_role.dimensions,
         )
+    # The settings of the model, with this step in its provenance.
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
-    size, prompts, default = len(encoding.terms), dict(encoding.prompts), encoding.default_prompt
+    size = len(encoding.terms)
+    prompts = dict(encoding.prompts)
+    default = encoding.default_prompt
     name, weights = Path(encoding.name).name, weights_on_disk(model)
     settings = GraphSettings(
         format=format,
@@ -238,7 +248,8 @@ def _write_encoder(
 ) -> None:
     """Write the graph of an encoder with its pooling, its configuration and its terms."""
     [pool] = [pooling for transformer, pooling in splade_modules(model) if transformer is encoder]
-    path, layer = folder / GRAPHS[format][int8], output_vocabulary(encoder.auto_model)
+    path = folder / GRAPHS[format][int8]
+    layer = output_vocabulary(encoder.auto_model)
     path.parent.mkdir()
     encoder.auto_model.config.save_pretrained(folder)
     if layer is not None:
@@ -283,18 +294,16 @@ class PooledTerms(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return all weights [b, v] of texts [b, s], the largest weights by role, and any dense vectors [b, d]."""
+        """Return all weights [b, v] of texts [b, s], and the largest weights by role."""
         tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: ONNX has no remainder of a number
         first = attention_mask.argmax(1, keepdim=True)
         places = (torch.arange(input_ids.shape[1]) + first) % tokens  # padding goes to the end
         ids, mask = input_ids.gather(1, places), attention_mask.gather(1, places)
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.gather(1, places)}
         weights = self.pooled(ids, mask, types)
-        last, d = take_last_hidden(), dense_dimensions(self.mlm.config)
         readable = (self.known[ids] * mask).amax(1, keepdim=True) > 0
         weights = torch.where(readable, weights, torch.zeros_like(weights))
-        heaviest = [_heaviest(weights, limit) for limit in self.limits.values()]
-        return weights, *heaviest, *([] if last is None or d is None else [_mean(last, mask, d)])
+        return weights, *(_heaviest(weights, limit) for limit in self.limits.values())
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor, types: dict[str, Tensor]) -> Tensor:
         """Return the weights [b, v] of texts [b, s] padded at the end; arbitrary for a text without a token."""
@@ -317,12 +326,6 @@ class PooledTerms(nn.Module):
                 logits = linear(states.flatten(0, 1), weight).unflatten(0, (texts, tokens)).amax(1)
         # The same bias for every token: adding it to the winner alone gives the same maximum.
         return activate(logits if bias is None else logits + bias, self.activation)
-
-
-def _mean(hidden: Tensor, mask: Tensor, d: int) -> Tensor:
-    """Return unit vectors [b, d]: the means of the states [b, s, d or more] of tokens, without padding."""
-    sums = (hidden[:, :, :d] * mask.unsqueeze(-1)).sum(1)
-    return sums / sums.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
 def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
@@ -349,8 +352,7 @@ def _write_onnx(
         raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
     inputs = graph_inputs(transformer, ["two texts", "the second one is longer"])
-    dense = [] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]
-    outputs = [OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense]
+    outputs = [OUTPUT, *(f"{role}_{OUTPUT}" for role in limits)]
     with without_logits(mlm) as layer:
         pooled = PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8)
         write_graph(pooled, mlm, inputs, outputs, path, for_int8=int8)
@@ -416,7 +418,8 @@ def weights_on_disk(model: SparseEncoder) -> str:
     if not (files := weight_files(place)):
         return ""
     try:
-        on_disk, wanted = TorchModel(load_sparse_encoder(str(place), device="cpu")), TorchModel(model)
+        on_disk = TorchModel(load_sparse_encoder(str(place), device="cpu"))
+        wanted = TorchModel(model)
         same = on_disk.fingerprint(wanted.dtype)["weights"] == wanted.fingerprint()["weights"]
     except VocableError:  # it was loaded with options that its folder does not contain
         return ""

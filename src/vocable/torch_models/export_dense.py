@@ -107,6 +107,7 @@ def export_dense(
     sample = list(islice(read_texts("pydocs:") if texts is None else iter_texts(texts), ROUNDED_TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("no text to compare the graph with the model")
+    # The graph is written in float32 on the CPU, and compared there.
     plain = copy.deepcopy(model).cpu().float().eval()
     with replacing_folder(folder, made_from) as part:
         _write(plain, part, int8, sample)
@@ -126,6 +127,7 @@ def _write(model: SentenceTransformer, folder: Path, int8: bool, texts: list[str
     if not (folder / TOKENIZER).is_file():
         raise ModelError(f"{type(transformer.tokenizer).__name__} cannot be exported: it has no {TOKENIZER}")
     inputs = graph_inputs(transformer, ["two texts", "the second one is longer"])
+    # The 8-bit graph is made of a plain one, which is not kept.
     with TemporaryDirectory(dir=folder) as work:
         plain = Path(work, "model.onnx") if int8 else path
         write_graph(PooledVectors(model), transformer.auto_model, inputs, [DENSE_OUTPUT], plain, for_int8=int8)

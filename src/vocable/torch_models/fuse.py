@@ -20,13 +20,12 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoding.graph import refuse_exported
 from vocable.encoding.pooling import POOLINGS, rows_to_pool
 from vocable.errors import ModelError
 from vocable.options import Activation
-from vocable.torch_models.dense import dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.head import sparse_head
 from vocable.torch_models.output_vocabulary import (
     OutputVocabularyTransformer,
@@ -39,6 +38,8 @@ from vocable.torch_models.output_vocabulary import (
     special_tokens,
 )
 
+# Key of a configuration: the positions of the special tokens around a text are not pooled.
+WORD_POSITIONS = "word_positions"
 # Vectors [b, v] of the texts that the model is called with, if they were computed before: gradient caching sets them.
 KNOWN_VECTORS: ContextVar[Tensor | None] = ContextVar("KNOWN_VECTORS", default=None)
 
@@ -124,13 +125,14 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
     """
     for transformer, pooling in _some_pairs(model):
         mlm = transformer.auto_model
-        decoder, layer, kept = plain_decoder(mlm), output_layer(mlm), keeps_special_terms(mlm.config)
+        decoder = plain_decoder(mlm)
+        layer = output_layer(mlm)
+        kept = keeps_special_terms(mlm.config)
         if not kept:
             silence(layer, special_columns(mlm, transformer.tokenizer))
         # Instance attributes hide the class's methods, and deleting them restores the methods.
         pooling.embedding_dimension = layer.weight.shape[0]  # saved, even if no text is ever encoded
-        pooling.__dict__["forward"] = partial(_pool, pooling, layer, mlm.config)
-        keep_last_hidden(mlm)
+        pooling.__dict__["forward"] = partial(_pool, pooling, layer, _outside_words(transformer))
         decoder.__dict__["forward"] = _hand_through
     for table in model.modules():
         if isinstance(table, SparseStaticEmbedding) and not kept:
@@ -201,6 +203,8 @@ def _check_bypass(mlm: PreTrainedModel, decoder: nn.Linear) -> None:
     finally:
         handle.remove()
         mlm.train(training)
+    if inputs and not bool(decoder(inputs[0]).isfinite().all()):
+        raise ModelError(f"the logits of {type(mlm).__name__} are not finite: its weights are too large")
     if not inputs or not torch.equal(decoder(inputs[0]).view(-1), logits.view(-1)):
         raise ModelError(f"{type(mlm).__name__} changes its logits after the output layer: its head cannot be bypassed")
 
@@ -209,19 +213,30 @@ def _hand_through(hidden: Tensor) -> Tensor:
     return hidden
 
 
-def _pool(
-    pooling: SpladePooling, layer: nn.Linear, config: PreTrainedConfig, features: dict[str, object]
-) -> dict[str, object]:
-    """Replace SpladePooling.forward; `token_embeddings` are the decoder's inputs: [b, s, d], or flat [1, n, d].
+def _outside_words(transformer: Transformer) -> list[int]:
+    """Return the ids of the tokens whose positions are not pooled: none for most models."""
+    if not getattr(transformer.auto_model.config, WORD_POSITIONS, False):
+        return []
+    tokenizer = transformer.tokenizer
+    around = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+    return [token for token in around if token is not None]
 
-    For a model with a dense side, `dense_embedding` has the unit vectors of the texts.
-    """
-    if (last := take_last_hidden()) is not None and (d := dense_dimensions(config)) is not None:
-        features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
-    hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
+
+def _pool(pooling: SpladePooling, layer: nn.Linear, left_out: list[int], features: dict[str, Any]) -> dict[str, Any]:
+    """Replace SpladePooling.forward; `token_embeddings` are the decoder's inputs: [b, s, d], or flat [1, n, d]."""
+    packed, without_words = pack(features), None
+    if left_out:
+        ids, mask = features["input_ids"], features["attention_mask"]
+        words = mask.bool() & ~torch.isin(ids, torch.tensor(left_out, device=ids.device))
+        without_words = ~words.any(dim=1)
+        words[:, 0] |= without_words  # a text without a token cannot be pooled
+        packed = pack({**features, "attention_mask": words})
+    hidden, offsets = rows_to_pool(*packed, pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction
     known = KNOWN_VECTORS.get()
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function, known)
+    if without_words is not None:
+        pooled = pooled.masked_fill(without_words[:, None], 0)
     features["sentence_embedding"] = pooled
     return features
 

@@ -121,6 +121,7 @@ def card(model: GraphModel, source: Model) -> str:
 
 
 def _parts(model: GraphModel, source: Model) -> Iterator[str]:
+    # The header that the Hub reads, then Markdown.
     stated, format = licence(model_name(source)), model.settings.format
     header = ["---", "library_name: vocable", "pipeline_tag: feature-extraction"]
     header += [] if stated is None else [f"license: {stated}"]
@@ -128,6 +129,7 @@ def _parts(model: GraphModel, source: Model) -> Iterator[str]:
     yield f"# A sparse encoder as a graph for {'ONNX Runtime' if format == 'onnx' else 'OpenVINO'}"
     yield "Written by `vocable export-model`; `vocable.load` reads the folder. Other programs read the graph:"
     yield ABOUT_INPUTS
+    # Roles with a graph; the other role looks up its queries.
     roles: tuple[Role, ...] = get_args(Role)
     encoders = [TextEncoder(model, role) for role in roles if not model.looks_up(role)]
     rows = ["| role | output | tokens of a text | terms kept |", "|:--|:--|--:|--:|"]

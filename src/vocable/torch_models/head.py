@@ -68,6 +68,7 @@ def sparse_head(
     """
     check_offsets(offsets)
     reduction = DIFFERENTIABLE_REDUCTIONS[pooling]
+    # On a GPU, a Triton kernel replaces the loop over blocks.
     if _triton_serves(hidden.device, *_types(hidden, weight)):
         from vocable.torch_models import triton
 
@@ -92,7 +93,9 @@ def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seque
         from vocable.torch_models import triton
 
         return triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
-    best, texts, hidden = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets), filled(hidden)
+    best = hidden.new_empty(len(offsets) - 1, len(weight))
+    texts = runs(offsets)
+    hidden = filled(hidden)
     for block in blocks(len(weight), TERM_BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
@@ -207,7 +210,8 @@ class _SumPool(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
         ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
-        pooled, texts = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32), runs(offsets)
+        pooled = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32)
+        texts = runs(offsets)
         for block in blocks(len(weight), TERM_BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), activation)
             reduce_texts(torch.sum, weights, texts, pooled[:, block])

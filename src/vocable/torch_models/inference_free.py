@@ -68,15 +68,18 @@ def make_inference_free(
         raise ArgumentError("give either `texts`, for weights idf or mean, or `weights` ones")
     refuse_exported(model)
     tokenizer = _document_encoder(model).tokenizer
+    # The weight of each token [v].
     values, counted = np.ones(len(tokenizer), dtype=np.float32), None
     if texts is not None and weights == "mean":
         queries = list(texts)
-        values, counted = mean_weights(model, queries)[: len(tokenizer)].copy(), len(queries)
+        values = mean_weights(model, queries)[: len(tokenizer)].copy()
+        counted = len(queries)
     elif texts is not None:
         frequencies, counted = document_frequencies(texts, tokenizer)
         if not counted:
             raise ArgumentError("no text to count document frequencies")
         values = idf(frequencies, counted, formula=formula)
+    # The provenance names what was counted.
     inference_free = by_lookup(model, values, trainable=trainable)
     figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
     if weights == "idf":
@@ -131,7 +134,8 @@ def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32
     Raises:
         ArgumentError: no query contains a token.
     """
-    vectors, counts_of_queries = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
+    vectors = TextEncoder(model, "query").encode(queries)
+    counts_of_queries = input_terms(model, queries).sign()
     counts = counts_of_queries.sum(axis=0)
     counts[special_terms(model)] = 0  # the unknown token is not rare
     if not counts.any():

@@ -10,13 +10,16 @@ such encoders each token sees the whole text, as their configuration says: `is_c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import sentence_transformers
 import torch
 import transformers
+from sentence_transformers.util import import_from_string, load_file_path
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -27,6 +30,7 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
+from vocable.encoding.hub import MODULES, PICKLES, ROUTES, WEIGHTS, pickled
 from vocable.errors import ModelError
 
 NEW = "new"  # the model type of GTE's checkpoints
@@ -47,6 +51,7 @@ COMPUTED = {
 OTHER_KINDS = {
     "ForCausalLM": "a causal language model: one that is a sparse encoder has SpladePooling in its modules.json",
     "ForConditionalGeneration": "an encoder-decoder, not a masked language model or a sparse encoder",
+    "ForTokenClassification": "a tagger of tokens, not a masked language model or a sparse encoder",
     "ForSequenceClassification": "a classifier or a reranker, not a masked language model or a sparse encoder",
 }
 
@@ -129,6 +134,26 @@ def check_kind(place: str) -> None:
         for ending, kind in OTHER_KINDS.items():
             if name.endswith(ending):
                 raise ModelError(f"{place}: {name} is {kind}")
+
+
+def check_modules(place: str) -> None:
+    """Raise `ModelError` for a module that sentence-transformers does not have, and for pickled weights of a module."""
+    for file in (MODULES, ROUTES):
+        if (path := load_file_path(place, file)) is None:
+            continue
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        kinds = content["types"] if file == ROUTES else {module["path"]: module["type"] for module in content}
+        for folder, kind in kinds.items():
+            try:
+                if kind.startswith("sentence_transformers."):
+                    import_from_string(kind)
+            except ImportError as error:
+                library = f"sentence-transformers {sentence_transformers.__version__}"
+                advice = f"{library} does not have: take a later revision of the model"
+                raise ModelError(f"{place}: {file} names the module {kind}, which {advice}") from error
+            safe = not folder or load_file_path(place, f"{folder}/{WEIGHTS}") is not None
+            if not safe and load_file_path(place, f"{folder}/{PICKLES}") is not None:
+                raise ModelError(f"{place}: {pickled(place)}")
 
 
 def check_buffers(name: str | Path, model: PreTrainedModel) -> None:

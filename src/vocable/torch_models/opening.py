@@ -6,7 +6,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +30,7 @@ from transformers import (
 from transformers.utils.logging import EmptyTqdm, set_tqdm_hook
 
 from vocable.core.arrays import read_whole
-from vocable.encoding.hub import CODE, PICKLED, TRUSTING, check_files, check_model, first_line, locate, remedy
+from vocable.encoding.hub import CODE, TRUSTING, check_files, check_model, first_line, locate, pickled, remedy
 from vocable.errors import ArgumentError, ModelError, VocableError
 from vocable.torch_models.fuse import parts
 from vocable.torch_models.layouts import check_buffers, comes_with_code, reading_layouts
@@ -91,6 +92,8 @@ def _is_number(value: object, least: float, kind: Any = int | float) -> bool:
 
 SHOWN_WEIGHTS = 3  # weights that a message names
 LAYER_NAME = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
+# Heads of a pre-training, which say nothing of terms.
+UNTRAINED = re.compile("pooler|seq_relationship|(discriminator|mask|lm)_predictions|output_vocabulary")
 # Only weights in a format without code are read; weights of another shape are reported, not raised.
 STRICT = {"use_safetensors": True, "ignore_mismatched_sizes": True}
 NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
@@ -100,6 +103,9 @@ MODEL_KINDS = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseE
 MODEL_KINDS |= {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
 # Beginnings of the messages of transformers about a missing tokenizer.
 NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
+
+# Packages that cut Japanese words, by `word_tokenizer_type` in tokenizer_config.json.
+JAPANESE = {"mecab": "fugashi", "sudachi": "sudachipy", "jumanpp": "rhoknp"}
 
 M = TypeVar("M")
 
@@ -183,6 +189,7 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
         return Target(tokenizer, mlm)
     if not isinstance(target, str | Path):
         return Target(target, None)
+    # A tokenizer without a model is a target, too. A model that needs code or has pickled weights is an error.
     tokenizer, place = load_tokenizer(target), locate(target)
     trust = {"trust_remote_code": TRUSTING.get()}
     settings: dict[str, object] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
@@ -196,9 +203,10 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
         raise ModelError(f"{target}: its weights are damaged ({error})") from error
     except (OSError, ValueError, HFValidationError) as error:  # no configuration, or no weights
         advice = remedy(target, error)
-        if advice in (CODE, PICKLED):
+        if advice in (CODE, pickled(target)):
             raise ModelError(f"{target}: {advice}") from error
         return Target(tokenizer, None)
+    # A model that was found must be whole.
     _check_weights(target, model, **loading)
     check_buffers(target, model)
     check_finite(target, model)
@@ -229,6 +237,15 @@ def _check_tokenizer(name: str | Path, tokenizer: object, model: object = None) 
 
 
 def _tokenizer_state(name: str | Path) -> str:
+    settings = dict[str, Any]()
+    with suppress(OSError, ValueError, TypeError, VocableError):
+        settings = json.loads(Path(str(load_file_path(locate(name), "tokenizer_config.json"))).read_bytes())
+    if package := JAPANESE.get(str(settings.get("word_tokenizer_type"))):
+        dictionary = str((settings.get("mecab_kwargs") or {}).get("mecab_dic") or "unidic_lite")
+        needed = [package, *([dictionary] if package == "fugashi" else [])]
+        if any(find_spec(module) is None for module in needed):
+            packages = " ".join(needed).replace("_", "-")
+            return f"{settings.get('tokenizer_class')} in tokenizer_config.json: pip install {packages}"
     return "damaged" if Path(name, "tokenizer.json").exists() else "missing"
 
 
@@ -246,11 +263,13 @@ def _check_weights(
     """
     for key, shape, wanted in sorted(mismatched_keys):
         raise ModelError(f"{name}: {key} has the shape {list(shape)}, config.json says {list(wanted)}")
+    # An unexpected weight below one of these parts belongs to a layer that config.json leaves out.
     kind, prefix = type(model).__name__, model.base_model_prefix
     tops = {prefix, *(part for part, _ in model.base_model.named_children())}
     for key in sorted(unexpected_keys):
         if key.partition(".")[0] in tops and LAYER_NAME.search(key):
             raise ModelError(f"{name}: config.json has no place for {key}, a weight of the encoder")
+    # Weights that transformers has drawn at random.
     classifies = kind.endswith("ForSequenceClassification")
     parameters = {key for key, _ in model.named_parameters(remove_duplicate=False)}
     lost = sorted(key for key in missing_keys if key in parameters and (classifies or "pooler." not in key))
@@ -258,7 +277,16 @@ def _check_weights(
         return
     rest = len(lost) - SHOWN_WEIGHTS
     named = ", ".join(lost[:SHOWN_WEIGHTS]) + (f" and {rest} more" if rest > 0 else "")
+    # Only the head is missing: it has another layout, or does not exist.
     if kind.endswith("ForMaskedLM") and not any(key.startswith(f"{prefix}.") for key in lost):
+        others = (
+            key for key in sorted(unexpected_keys) if key.endswith("weight") and key.partition(".")[0] not in tops
+        )
+        if trained := [key for key in others if not UNTRAINED.search(key)]:
+            fault = (
+                f"its weights have the trained head {trained[0]}, which vocable cannot read; a new head would lose it"
+            )
+            raise ModelError(f"{name}: {fault}")
         raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {named}): {NEW_HEAD}")
     raise ModelError(f"{name}: weights are missing: {named}")
 
@@ -277,6 +305,8 @@ def _errors_in_one_line(name: str | Path, what: str = "{}") -> Iterator[None]:
             raise ModelError(f"{name}: its tokenizer is {_tokenizer_state(name)}") from error
         raise ModelError(f"{name}: {what.format(remedy(name, error) or first_line(error))}") from error
     except Exception as error:  # the libraries raise errors of any type for files that do not fit each other
+        if isinstance(error, ImportError) and "pip install" in (state := _tokenizer_state(name)):
+            raise ModelError(f"{name}: its tokenizer is {state}") from error
         message = " ".join([f"{type(error).__name__}:", *str(error).split()])
         if TRUSTING.get() and comes_with_code(locate(name)):
             fault = f"the code that comes with it does not run with transformers {transformers.__version__}"

@@ -95,7 +95,8 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object)
     terms_file = load_file_path(place, TERMS_FILE, **where)
     if terms_file is None:
         return
-    terms, weights = read_terms(terms_file), load_file_path(place, "model.safetensors", **where)
+    terms = read_terms(terms_file)
+    weights = load_file_path(place, "model.safetensors", **where)
     try:
         with safe_open(weights, framework="pt") as tensors:
             names = tensors.keys()

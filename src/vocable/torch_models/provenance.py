@@ -13,6 +13,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,15 @@ def provenance(model: Model) -> list[Step]:
     return [Step(step) for step in _notes(model).get("provenance", [])]
 
 
+def last_step(folder: str | Path) -> Step:
+    """Return the last step that made the model in a folder, which is not loaded."""
+    configurations = (json.loads(file.read_bytes()) for file in sorted(Path(folder).rglob("config.json")))
+    steps = [step for config in configurations for step in config.get(NOTES_KEY, {}).get("provenance", [])]
+    if not steps:
+        raise ModelError(f"{folder}: the provenance of the model is missing")
+    return Step(steps[-1])
+
+
 def new_tokens(model: Model) -> NDArray[np.int64] | None:
     """Return the ids [n] of the terms that were new to a transferred model; None for any other model."""
     packed = _notes(model).get("new_tokens")
@@ -69,7 +79,7 @@ def new_tokens(model: Model) -> NDArray[np.int64] | None:
 
 
 def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = None, **figures: Any) -> None:
-    """Add the step `verb` with its figures (JSON values) to the provenance of `model`, in place.
+    """Add the step `verb` with its figures (JSON values) to the provenance of `model`, in place; renew its card.
 
     `new` are the ids of the terms that are new to the model; None keeps the recorded ids.
     """
@@ -81,6 +91,7 @@ def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = N
         notes["new_tokens"] = base64.b64encode(np.packbits(np.bincount(new) > 0).tobytes()).decode()
     for transformer, _ in splade_modules(model):
         setattr(transformer.auto_model.config, NOTES_KEY, notes)
+    model._model_card_text = None  # of the model before the step, which sentence-transformers would write again
 
 
 def splitter_name(model: Model) -> str:

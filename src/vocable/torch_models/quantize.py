@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vocable.encoding.graph_sessions import import_onnxruntime
 from vocable.errors import require_extra
 
 Floats = NDArray[np.float32]
@@ -70,7 +71,9 @@ class Group:
 
     def rounding(self) -> Rounding:
         """Return the smoothing and the range with the smallest error of the product."""
-        rows, weights = np.concatenate(self.rows), np.concatenate([*self.matrices.values()], axis=1)
+        # Exact products [n, c] of sampled inputs [n, k] with sampled columns [k, c] of the matrices.
+        rows = np.concatenate(self.rows)
+        weights = np.concatenate([*self.matrices.values()], axis=1)
         weights = weights[:, :: -(-weights.shape[1] // TRIED_COLUMNS)]
         product = rows @ weights
         power = float(np.square(product).sum()) or 1.0
@@ -78,11 +81,13 @@ class Group:
         largest = np.maximum(np.abs(weights).max(1), 1e-5)
         tried = []
         for exponent in EXPONENTS:
+            # Smoothing moves large inputs into the weights: (x / s) (s W) is the same product.
             smoothing = inputs**exponent / largest ** (1 - exponent) if exponent else np.ones_like(inputs)
             smoothing = (smoothing / np.exp(np.log(smoothing).mean())).astype(np.float32)
             low, high = float((self.lowest / smoothing).min()), float((self.highest / smoothing).max())
             columns, scales = rounded_columns(weights * smoothing[:, None])
             for clip in CLIPS:
+                # A narrower range has finer steps, but cuts the largest inputs.
                 scale = np.float32(clip * (high - low) / 255 or 1.0)
                 rounding = Rounding(smoothing, scale, np.uint8(round(-low * clip / float(scale))), 0.0)
                 error = np.square(rounding.rounded(rows) @ (columns * scales) - product).sum() / power
@@ -151,8 +156,7 @@ class _Graph:
 
     def observe(self, groups: list[Group], texts: Iterable[Inputs]) -> None:
         """Run the graph on texts, and show each group its inputs."""
-        import onnxruntime as ort
-
+        ort = import_onnxruntime()
         model = self.onnx.load(self.path)
         outputs = {output.name for output in model.graph.output}
         names = sorted(set().union(*(group.inputs for group in groups)) - outputs)
@@ -168,6 +172,7 @@ class _Graph:
 
     def rewrite(self, groups: list[tuple[Group, Rounding]]) -> None:
         """Replace the products of `groups` and the look-ups in tables by their 8-bit forms."""
+        # The rounding of each product's input, and of each table the rounding of the products that share its rows.
         roundings = {name: rounding for group, rounding in groups for name in group.inputs}
         nodes = list(self.model.graph.node)
         users = _users(nodes)
@@ -181,7 +186,9 @@ class _Graph:
             if self.looks_up(node):
                 self.look_up(node, tied[node.input[0]])
             elif (weights := self.matrix(node)) is not None and node.input[0] in roundings:
-                bias, output = node.input[2] if len(node.input) > 2 else "", node.output[0]
+                output = node.output[0]
+                bias = node.input[2] if len(node.input) > 2 else ""
+                # A bias that is added after the product goes into it, and the addition leaves the graph.
                 follower = users.get(output, [])
                 if len(follower) == 1 and follower[0].op_type == "Add" and not bias:
                     other = [name for name in follower[0].input if name != output]
@@ -192,6 +199,7 @@ class _Graph:
             else:
                 self.nodes.append(node)
         self.keep_heads_together()
+        # Put the new nodes into the graph, with the constants that they use.
         del self.model.graph.node[:]
         self.model.graph.node.extend(self.nodes)
         used = {name for node in self.nodes for name in node.input}
@@ -266,7 +274,8 @@ class _Graph:
         inverse = self.constant(f"{name}_smoothing", (1 / rounding.smoothing).astype(np.float32))
         scale, zero = self.constant(f"{name}_scale", rounding.scale), self.constant(f"{name}_zero", rounding.zero)
         smooth = self.add("Mul", [name, inverse], f"{name}_smooth")
-        levels = self.add("QuantizeLinear", [smooth, scale, zero], f"{name}_uint8")
+        # The operation of the same name in opset 23 needs ONNX Runtime 1.24.
+        levels = self.add("QuantizeLinear", [smooth, scale, zero], f"{name}_uint8", "com.microsoft")
         if not any(f"{matrix}_int8" in before.output for before in self.nodes):  # it is not a part of a table
             self.constant(f"{matrix}_int8", columns)
         scales_name = self.constant(f"{matrix}_scales", scales)
@@ -275,15 +284,18 @@ class _Graph:
 
     def keep_heads_together(self) -> None:
         """Let attention read and write all heads of a token together, [b, s, k], without transposed copies."""
-        makers, users = {name: node for node in self.nodes for name in node.output}, _users(self.nodes)
+        makers = {name: node for node in self.nodes for name in node.output}
+        users = _users(self.nodes)
         nodes, replaced = list[Any](), set[str]()  # outputs that attention has now
         for node in self.nodes:
+            # The tensors [b, s, k] that are split into heads before the attention, and joined after it.
             attention = node.op_type == "Attention" and len(node.input) <= 4 and len(node.output) == 1
             sources = [self.together(name, makers) for name in node.input[:3]] if attention else [None]
             joined = _joined(node, users)
             if None in sources or joined is None or len(self.shape(joined)) != 3:
                 nodes += [] if replaced & {*node.output} else [node]
                 continue
+            # An attention that splits and joins tensors needs the numbers of heads.
             heads = {
                 f"{kind}_num_heads": self.shape(name)[1] for kind, name in zip(("q", "kv"), node.input, strict=False)
             }
@@ -293,6 +305,7 @@ class _Graph:
             inputs = [*sources, *node.input[3:]]
             nodes.append(self.onnx.helper.make_node("Attention", inputs, [joined], joined, **settings))
             replaced.add(joined)
+        # Drop the nodes whose outputs nothing uses, from the end.
         needed = {output.name for output in self.model.graph.output}
         for node in reversed(nodes):
             needed |= {*node.input} if needed & {*node.output} else set()

@@ -50,7 +50,6 @@ from vocable.torch_models.asymmetric import (
     terms_kept,
 )
 from vocable.torch_models.cpu import in_bfloat16, use_few_shapes
-from vocable.torch_models.dense import dense_dimensions
 from vocable.torch_models.fuse import fused, main_transformer, splade_modules
 from vocable.torch_models.output_vocabulary import (
     keeps_special_terms,
@@ -93,11 +92,6 @@ class TorchModel(EncodingModel):
     def parameters(self) -> int | None:
         return sum(weights.numel() for weights in self.sparse_encoder.parameters())
 
-    @property
-    def dimensions(self) -> int | None:
-        sizes = {_dimensions(self.sparse_encoder, role) for role in get_args(Role)}
-        return sizes.pop() if len(sizes) == 1 else None
-
     @cached_property  # 24 ms for 30,522 terms
     def terms(self) -> list[str]:
         transformer = main_transformer(self.sparse_encoder)
@@ -116,7 +110,7 @@ class TorchModel(EncodingModel):
         parts: dict[str, Any] = {"weights": _weights_digest(self.sparse_encoder, number_type or self.dtype)}
         for role in get_args(Role):
             read = _modules_read(route(self.sparse_encoder, role))
-            read |= _settings(self.sparse_encoder, role, None)._asdict()
+            read |= role_settings(self.sparse_encoder, role, None)._asdict()
             parts |= of_role(role, {name: value for name, value in read.items() if name != "role"})
         return parts
 
@@ -128,29 +122,21 @@ class TorchModel(EncodingModel):
             self,
             HostTokenization(table.tokenizer),
             lambda: table.weight.detach().float().cpu().numpy(),
-            _settings(self.sparse_encoder, role, max_length),
+            role_settings(self.sparse_encoder, role, max_length),
         )
 
 
-def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleSettings:
+def role_settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleSettings:
     config = role_config(model, role)
     length, power = length_read(model, role, max_length), getattr(config, "query_idf", None) or 0.0
-    kept, d = keeps_special_terms(config), _dimensions(model, role)
     return RoleSettings(
         role=role,
         prompt=own_prompt(model, role),
         max_length=length,
         max_terms=terms_kept(model, role),
         query_idf=power,
-        keeps_special=kept,
-        dimensions=d,
+        keeps_special=keeps_special_terms(config),
     )
-
-
-def _dimensions(model: SparseEncoder, role: Role) -> int | None:
-    """Return the dimensions of the dense vectors of a role; None for a table and for a stock head."""
-    encoded = isinstance(route(model, role)[0], Transformer) and fused(model)
-    return dense_dimensions(role_config(model, role)) if encoded else None
 
 
 class TorchEncoder(RoleEncoder):
@@ -166,7 +152,7 @@ class TorchEncoder(RoleEncoder):
 
     def __init__(self, model: TorchModel, role: Role, max_length: int | None) -> None:
         self.model, modules = model, route(model.sparse_encoder, role)
-        self.settings = _settings(model.sparse_encoder, role, max_length)
+        self.settings = role_settings(model.sparse_encoder, role, max_length)
         poolings = [str(module.pooling_strategy) for module in modules if hasattr(module, "pooling_strategy")]
         self.pooling = poolings[0] if poolings else "static"
         self._tokenizer: Any = getattr(modules[0], "tokenizer", None)

@@ -126,6 +126,7 @@ def max_kernel(
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Compute the largest logit of every text and term, and with WINNERS the first token that has it."""
+    # This program's terms [BLOCK_V], and its texts: their tokens are start to stop.
     chunk, block = _place(tl.program_id(0), count, tl.cdiv(v, BLOCK_V), GROUP)
     text = tl.load(chunks + chunk)
     start, stop = tl.load(offsets + text), tl.load(offsets + tl.load(chunks + chunk + 1))
@@ -133,6 +134,7 @@ def max_kernel(
     column = tl.arange(0, BLOCK_S)
     best = tl.full([BLOCK_V], float("-inf"), tl.float32)
     winner = tl.zeros([BLOCK_V], tl.int32)
+    # Tiles of logits [BLOCK_V, BLOCK_S]: a tile may hold several texts, and a text lie in several tiles.
     for low in range(start, stop, BLOCK_S):
         high = tl.minimum(low + BLOCK_S, stop)
         tokens = tl.minimum(low + column, stop - 1)
@@ -142,12 +144,14 @@ def max_kernel(
             end = tl.load(offsets + text + 1)
             until = tl.minimum(end, high)
             inside = ((column >= position - low) & (column < until - low))[None, :]
+            # The largest logit [BLOCK_V] of the text's tokens in this tile, and the first token [BLOCK_V] that has it.
             top = _row_max(tl.where(inside, logits, float("-inf")))
             if WINNERS:
                 at_top = inside & ~(logits < top[:, None])  # NaN counts as the maximum
                 first = tl.min(tl.where(at_top, column[None, :], BLOCK_S), axis=1)
                 winner = tl.where((top > best) | (top != top), low + first, winner)
             best = _larger(best, top)
+            # The text ends here: store it, and begin the next one.
             if end <= high:
                 place = text.to(tl.int64) * v + terms
                 tl.store(largest + place, best, mask=terms < v)
@@ -165,6 +169,7 @@ def sum_kernel(
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Sum the activations of every text and term; TWICE takes the logarithm twice."""
+    # As in `max_kernel`: this program's terms, texts and tokens.
     chunk, block = _place(tl.program_id(0), count, tl.cdiv(v, BLOCK_V), GROUP)
     text = tl.load(chunks + chunk)
     start, stop = tl.load(offsets + text), tl.load(offsets + tl.load(chunks + chunk + 1))
@@ -176,10 +181,12 @@ def sum_kernel(
         high = tl.minimum(low + BLOCK_S, stop)
         tokens = tl.minimum(low + column, stop - 1)
         logits = _logits(hidden, weight, tokens, tl.minimum(terms, v - 1), d, PRECISION, BLOCK_V, BLOCK_S, BLOCK_D)
+        # [BLOCK_V, BLOCK_S]
         weights = _log1p(_relu(logits + shift[:, None]))
         if TWICE:
             weights = _log1p(weights)
         position = low
+        # Add the part of each text in this tile.
         while position < high:
             end = tl.load(offsets + text + 1)
             until = tl.minimum(end, high)
@@ -201,11 +208,13 @@ def credit_kernel(
     """Compute the gradient of the logits of `size` terms from `first` under sum pooling: [size, n], from upstream [b,
     v].
     """
+    # This program's tokens [BLOCK_S] and terms [BLOCK_V]. Places beyond the last repeat it, and are not stored.
     tile, block = _place(tl.program_id(0), tl.cdiv(n, BLOCK_S), tl.cdiv(size, BLOCK_V), GROUP)
     tokens = tile * BLOCK_S + tl.arange(0, BLOCK_S)
     rows = block * BLOCK_V + tl.arange(0, BLOCK_V)
     terms = first + tl.minimum(rows, size - 1)
     known = tl.minimum(tokens, n - 1)
+    # [BLOCK_V, BLOCK_S]: the slope of the activation, 0 where the logit is not positive.
     x = _logits(hidden, weight, known, terms, d, PRECISION, BLOCK_V, BLOCK_S, BLOCK_D)
     x += tl.load(bias + terms).to(tl.float32)[:, None]
     positive = _relu(x)
