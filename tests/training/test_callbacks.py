@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
+from transformers import TrainerControl, TrainerState
 
 from vocable.torch_models.cpu import float32_attention
+from vocable.training import callbacks
 from vocable.training.callbacks import COMPLETE, last_checkpoint, set_dropout
 
 
@@ -38,6 +47,40 @@ def test_without_a_checkpoint_there_is_none(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path / "missing") is None
     (tmp_path / "checkpoint-of-mine").mkdir()
     assert last_checkpoint(tmp_path) is None
+
+
+def test_a_resumed_training_tells_its_loss_from_the_first_step_on_and_its_own_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that was killed after its sixth step goes on from the checkpoint of its fourth."""
+    path, advanced, begun = tmp_path / "log.jsonl", list[tuple[int, dict[str, Any]]](), list[Any]()
+    lines = [{"step": step, "loss": 2.0 - step / 10} for step in (1, 2, 4, 6)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    @contextmanager
+    def shown(*given: object, **options: object) -> Iterator[Callable[..., None]]:
+        begun.append((given, options))
+        yield lambda done, **more: advanced.append((done, more))
+
+    monkeypatch.setattr(callbacks, "progress", shown)
+    state, control = TrainerState(global_step=4, max_steps=8), TrainerControl()
+    log = callbacks.ProgressLog("train", path, lambda: {"query_terms": 46.4, "document_terms": 81.2})
+    arguments: Any = None
+    log.on_train_begin(arguments, state, control)
+    assert begun == [(("train", 8), {"begun": 4})]
+    state.global_step, state.max_steps = 5, 7  # the steps are fewer on a slow machine
+    log.on_step_end(arguments, state, control)
+    log.on_log(arguments, state, control, {"loss": 1.0125, "grad_norm": 9.0, "epoch": 0.5})
+    log.on_log(arguments, state, control, {"nDCG@10": 0.4})
+    assert advanced[0] == (1, {"total": 7})
+    text = "loss 1.90 → 1.01, 46 terms a query, 81 a document, as usual"
+    assert [more["more"] for _, more in advanced[1:]] == [text, f"{text}, nDCG@10 0.400"]
+    kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line["step"] for line in kept] == [1, 2, 4, 5, 5]
+    assert kept[3] == {"step": 5, "loss": 1.0125, "grad_norm": 9.0, "query_terms": 46.4, "document_terms": 81.2}
+    with caplog.at_level(logging.INFO):
+        log.on_train_end(arguments, state, control)
+    assert re.fullmatch(rf"train: 5 steps, 0\.\d minutes: {text} █▇▆▁", caplog.messages[0])
 
 
 def gradient(model: SparseEncoder, texts: list[str], *, half: bool) -> Tensor:

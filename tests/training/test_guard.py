@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SparseEncoder
+from torch import nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import calibrate, load_checkpoint, rescale
@@ -23,7 +24,9 @@ from vocable.core.tables import short
 from vocable.encoding.load import load
 from vocable.encoding.pooling import Activation
 from vocable.errors import ArgumentError, CollapseError
-from vocable.training.guard import Collapse, CollapseKind, advise, describe
+from vocable.training.advice import advise, describe
+from vocable.training.detector import Collapse, CollapseKind
+from vocable.training.guard import SAMPLED, sampled
 from vocable.training.objective import BatchStatistics, Monitor
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe
@@ -174,7 +177,7 @@ def test_weights_that_are_not_finite_stop_a_training(
 def test_no_checkpoint_is_written_once_the_trouble_has_begun(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, spoil: Any
 ) -> None:
-    spoil(6, empty_documents=0.75, document_terms=0.2)
+    spoil(6, empty_documents=0.75, document_terms=0.2, shares={"document": 0.4})
     settings = {"steps": 20, "save_every": 1, "regularizers": {"query": 0.01, "document": 0.03}}
     said = stopped(recipe(backbones["bert"], examples, **settings), tmp_path / "model")
     assert said.startswith("stopped at step 15, dead vectors: 75% of the documents have no active term; ")
@@ -232,7 +235,10 @@ def test_what_was_warned_of_is_not_said_again_after_a_kill(
     ("figures", "advice"),
     [
         ({"loss": 9999.0}, "not yet so at step 1: lower training.learning_rate from 2e-05 to 2e-06"),
-        ({"empty_queries": 1.0, "query_terms": 0.0}, "lower training.regularizers.query from 0.01 to 0.001"),
+        (
+            {"empty_queries": 1.0, "query_terms": 0.0, "shares": {"query": 0.4}},
+            "regularizers reached 40% (query) of the loss: lower training.regularizers.query from 0.01 to 0.001",
+        ),
     ],
 )
 def test_the_advice_follows_from_the_figures(
@@ -241,6 +247,41 @@ def test_the_advice_follows_from_the_figures(
     spoil(2, **figures)
     weights = {"query": 0.01, "document": 0.03}
     assert advice in stopped(recipe(backbones["bert"], examples, regularizers=weights), tmp_path / "model")
+
+
+def test_a_rate_that_is_too_high_is_blamed_for_lost_terms(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, spoil: Any
+) -> None:
+    """AdamW moves a weight by about the rate in a step, and weights without a gradient hardly at all."""
+    spoil(2, empty_documents=1.0, document_terms=0.0)
+    said = stopped(recipe(backbones["bert"], examples, learning_rate=0.01), tmp_path / "model")
+    figures = re.search(
+        r"a step moved the weights by up to ([\d.]+)%: lower training.learning_rate from 0.01 to 0.001", said
+    )
+    assert figures is not None, said
+    start = sampled(load(backbones["bert"]))
+    assert 0.01 < float(figures[1]) / 100 < 1.1 * 0.01 / float(start.square().mean().sqrt())
+
+
+def test_the_movement_of_the_weights_is_a_share_of_their_norm() -> None:
+    model = nn.Sequential(nn.Linear(50, 60), nn.Linear(60, 2000, bias=False))
+    before = sampled(model)
+    with torch.no_grad():
+        for layer in model:
+            layer.weight.mul_(1.25)
+    assert len(before) <= 2 * SAMPLED
+    assert float((sampled(model) - before).norm() / before.norm()) == pytest.approx(0.25)
+
+
+def test_a_start_that_hinders_is_told_after_the_first_step(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = changed(backbones["roberta"], tmp_path / "broken", factor=1 / 8)
+    train(recipe(broken, examples, guard="warn", steps=2), tmp_path / "model")
+    [said] = [record.getMessage() for record in caplog.records if record.name == "vocable.training.guard"]
+    assert re.match(
+        r"step 1: \d+ of \d+ terms active in a document, loss [\d.]+, the loss of chance is 2.08; rescale by", said
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import PreTrainedTokenizerFast
 
 from studies.toy_models import make_cross_encoder
+from tests.toys import killed
 from vocable.collection.index import index
 from vocable.data import Document, Example, read_examples
 from vocable.encoding.encode import encode
@@ -387,13 +388,9 @@ def test_scores_that_are_not_finite(cross: Path, examples_score: Path, tmp_path:
 def test_another_model_does_not_go_on(cross: Path, examples_score: Path, tmp_path: Path, monkeypatch) -> None:
     model = load_scoring_model(cross)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_record", raising)
+        patch.setattr(module, "write_record", killed)
         with pytest.raises(KeyboardInterrupt):
             teacher_scores(model, examples_score, tmp_path / "out.jsonl")
     torch.nn.init.constant_(model.model.classifier.bias, 1.0)
     with pytest.raises(ArgumentError, match=r"\(model\)"):
         teacher_scores(model, examples_score, tmp_path / "out.jsonl")
-
-
-def raising(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.toys import killed
+from vocable.core.arrays import holds_arrays
 from vocable.errors import ArgumentError, DataError
 from vocable.training import prepared
 from vocable.training.data import load_examples, load_training_data
-from vocable.training.prepared import IdTexts, PreparedExamples, is_prepared, joined, prepare, sample_negatives
+from vocable.training.prepared import IdTexts, PreparedExamples, _draws, joined, prepare, sample_negatives
 from vocable.training.recipe import DataSettings, HardNegatives
 from vocable.training.recipe_files import make_recipe
 from vocable.training.train import train
@@ -61,6 +63,12 @@ def by_turns(systems: list[list[int]], n: int, bound: float) -> tuple[list[int],
                 turns.append(system)
                 break
     return taken, dropped
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 2**31), max_size=20))
+def test_numbers_are_drawn_as_numpy_draws_them(seed: int, ends: list[int]) -> None:
+    draw, generator = _draws(seed), np.random.RandomState(seed)
+    assert [draw(end) for end in ends] == [generator.randint(end, dtype=np.int64) for end in ends]
 
 
 @pytest.mark.slow
@@ -144,8 +152,8 @@ def test_every_pass_has_its_own_negatives_with_their_scores(sources: list[str], 
 
 def test_a_source_is_read_once_and_shared(sources: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = [str(prepare(source, tmp_path / "shared").folder) for source in sources]
-    assert all(map(is_prepared, shared))
-    assert not is_prepared(sources[0])
+    assert all(map(holds_arrays, shared))
+    assert not holds_arrays(sources[0])
     whole = load(sources, tmp_path / "cache")[0]
     monkeypatch.setattr(prepared, "read_examples", None)
     assert [prepare(source, tmp_path / "shared").folder for source in sources] == [*map(Path, shared)]
@@ -164,9 +172,6 @@ def test_a_source_is_read_once_and_shared(sources: list[str], tmp_path: Path, mo
 
 
 def test_a_killed_preparation_begins_again(sources: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(prepared, "save_arrays", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from jsonschema.validators import Draft202012Validator
 
 from vocable.errors import RecipeError
-from vocable.training.recipe_files import assign, make_recipe, override, read_recipe, read_values
+from vocable.training.recipe_files import assign, make_recipe, override, read_recipe, read_values, recipes
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((files("vocable") / "recipes/recipe.schema.json").read_text(encoding="utf-8"))
+STARTER: dict[str, Any] = {"model": "m", "data": {"examples": ["e"]}, "training": {"steps": 1}}
 
 
 def write(folder: Path, **texts: str) -> Path:
@@ -40,7 +50,7 @@ def test_a_derived_recipe_does_not_inherit_the_description(tmp_path: Path) -> No
     ("texts", "message"),
     [
         ({"a": "base: b.yaml", "b": "base: a.yaml"}, "a.yaml: base: "),
-        ({"a": "base: none.yaml"}, "none.yaml: No such file or directory"),
+        ({"a": "base: none.yaml"}, "a.yaml: base: .*none.yaml: No such file or directory"),
         ({"a": "base: [b.yaml]"}, r"a.yaml: base .*\['b.yaml'\]"),
         ({"a": "- 1"}, "a.yaml: .*mapping of keys, not list"),
         ({"a": "a: ["}, "a.yaml: not YAML"),
@@ -116,7 +126,7 @@ def test_all_mistakes_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         f"{file}:6: training.stepz: unknown key; did you mean steps?",
         f"{file}:7: training.losses.0.temprature: unknown key; did you mean temperature?",
         f"{file}: training.steps: this key is missing",
-        f"{file}: training.batch_size: Input should be greater than or equal to 2, not 0",
+        f"{file}: training.batch_size must be at least 2, not 0",
         f"{file}:8: evaluation.measure: unknown key; did you mean measures?",
         f"{file}: evaluation.datasets: this key is missing",
         f"{file}: sed: unknown key; did you mean seed?",
@@ -150,3 +160,58 @@ def test_an_unknown_key_is_told_with_the_key_that_is_meant(part: dict[str, objec
     with pytest.raises(RecipeError) as error:
         make_recipe(values)
     assert str(error.value).splitlines() == [f"recipe: {mistake}" for mistake in mistakes]
+
+
+@pytest.mark.parametrize("file", [*ROOT.glob("src/vocable/recipes/*.yaml"), *ROOT.glob("studies/**/*.yaml")], ids=str)
+def test_the_schema_for_editors_accepts_every_recipe(file: Path) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(values)] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "accepted"),
+    [
+        ("base", "other.yaml", True),
+        ("evaluation.dataset", "beir:a", True),
+        ("evaluation.datasets", ["beir:a"], True),
+        ("training.guard", False, True),
+        ("training.guard", "of", False),
+        ("training.regularizers.query", 0.1, True),
+        ("training.regularizers.query", {"weight": 0.1}, True),
+        ("training.regularizers.query", {"name": "l1", "threshold": 1}, False),
+        ("training.regularizers.joint", 0.1, True),
+        ("training.regularizers.joint", -0.1, False),
+        ("training.losses", [{"name": "kl", "temperature": 2}], True),
+        ("training.losses", [{"name": "margin_mse", "temperature": 2}], False),
+        ("training.losses", [{"temperature": 2}], False),
+        ("training.stepz", 3, False),
+        ("training.steps", "three", False),
+        ("data.examples", [{"file": "f", "corpus": "c", "queries": "q"}], True),
+        ("seeed", 3, False),
+        ("pooling", "mean", False),
+    ],
+)
+def test_the_schema_for_editors_accepts_what_a_recipe_takes(
+    key: str, value: Any, accepted: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "other.yaml").write_text("model: n\n", encoding="utf-8")
+    values = json.loads(json.dumps(STARTER))
+    if key.startswith("training.losses"):
+        values["data"]["negatives"] = 1
+    assign(values, key, value, "here")
+    assert Draft202012Validator(SCHEMA).is_valid(values) == accepted
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    if accepted:
+        read_recipe(tmp_path / "recipe.yaml")
+    else:
+        with pytest.raises(RecipeError):
+            read_recipe(tmp_path / "recipe.yaml")
+
+
+def test_a_printed_recipe_names_the_schema_to_editors_in_any_folder() -> None:
+    for name, recipe in recipes().items():
+        first = str(recipe).splitlines()[0]
+        place = re.fullmatch(r"# yaml-language-server: \$schema=(/.*|[A-Z]:/.*)", first)
+        assert place is not None, name
+        assert json.loads(Path(place[1]).read_text(encoding="utf-8")) == SCHEMA

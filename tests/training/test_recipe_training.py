@@ -60,7 +60,7 @@ def test_what_was_written_down_is_read_again():
         ({"losses": [{"name": "info_nce", "queue": {}}]}, "training.losses.0.queue.size: this key is missing"),
         (
             {"losses": [{"name": "info_nce", "queue": {"size": 9, "momentum": 1}}]},
-            "training.losses.0.queue.momentum: Input should be less than 1",
+            "training.losses.0.queue.momentum must be below 1",
         ),
         ({"losses": [{"name": "alignment"}]}, "training: the loss alignment needs sparse_teacher"),
         ({"sparse_teacher": "s"}, "training: sparse_teacher needs the loss alignment"),
@@ -72,7 +72,7 @@ def test_what_was_written_down_is_read_again():
             "training.regularizers.query.threshold: unknown key",
         ),
         ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query.k: unknown key"),
-        ({"regularizers": {"document": -1}}, "training.regularizers.document.weight: Input should be greater than"),
+        ({"regularizers": {"document": -1}}, "training.regularizers.document must be at least 0, not -1"),
         ({"temperature": 1.0}, "training.temperature: unknown key"),
         ({"stepz": 1}, "training.stepz: unknown key; did you mean steps?"),
     ],

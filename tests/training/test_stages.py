@@ -48,10 +48,10 @@ def test_stages_have_the_papers_defaults() -> None:
         ({"rescale": {"factor": math.nan}}, "rescale.factor"),
         ({"rescale": {"factor": "much"}}, "rescale.factor"),
         ({"transfer": {"init": "mean"}}, "transfer.target: this key is missing"),
-        ({"transfer": {"target": "t", "init": "best"}}, "transfer.init: Input should be 'semantic', 'subtoken'"),
-        ({"transfer": {"target": "t", "bias": "none"}}, "transfer.bias: Input should be 'prior' or 'keep'"),
-        ({"lowercase": "perhaps"}, "lowercase: Input should be a valid boolean"),
-        ({"evaluation": {"datasets": []}}, "evaluation.datasets: List should have at least 1 item"),
+        ({"transfer": {"target": "t", "init": "best"}}, "transfer.init must be 'semantic', 'subtoken'"),
+        ({"transfer": {"target": "t", "bias": "none"}}, "transfer.bias must be 'prior' or 'keep'"),
+        ({"lowercase": "perhaps"}, "lowercase must be true or false"),
+        ({"evaluation": {"datasets": []}}, "evaluation.datasets must have at least 1 item"),
         ({"evaluation": {}}, "evaluation.datasets: this key is missing"),
     ],
 )
@@ -125,7 +125,7 @@ def test_words_come_from_texts_or_a_list_and_replace_the_terms_once() -> None:
         ({}, "expand: give either texts"),
         ({"texts": ["a"], "words": "b"}, "expand: give either texts"),
         ({"words": "b", "init": "semantic"}, "expand: init semantic and target go together"),
-        ({"words": "b", "splitter": "os:system"}, "expand.splitter: Input should be 'words' or 'whitespace'"),
+        ({"words": "b", "splitter": "os:system"}, "expand.splitter must be 'words' or 'whitespace'"),
     ]:
         with pytest.raises(RecipeError, match=message):
             make_recipe(SMALLEST | {"expand": stage})

@@ -25,7 +25,7 @@ def test_mistakes_are_named_before_anything_heavy_is_imported(tmp_path: Path) ->
         "except vocable.errors.VocableError as error: print(error, {'torch', 'numpy'} & sys.modules.keys())"
     )
     ran = subprocess.run([sys.executable, "-c", code, recipe_file], capture_output=True, text=True, check=True)
-    steps = "training.steps: Input should be a valid integer, unable to parse string as an integer, not 'many'"
+    steps = "training.steps must be a whole number, not 'many'"
     assert ran.stdout == f"{recipe_file}: {steps}\n{recipe_file}: sed: unknown key; did you mean seed? set()\n"
 
 

@@ -75,11 +75,11 @@ def test_a_variant_changes_keys_and_overrides_come_last(write: Write) -> None:
         ({}, "recipe.yaml: no variant 'v': it has none"),
         ({"a": {}, "b": {}}, "recipe.yaml: no variant 'v': choose from a, b"),
         ({"v": {"set": {"sed": 1}}}, "recipe.yaml, variant v: sed: unknown key"),
-        ({"v": {"set": {"seed": "x"}}}, "recipe.yaml, variant v: seed: Input should be a valid integer"),
+        ({"v": {"set": {"seed": "x"}}}, "recipe.yaml, variant v: seed must be a whole number"),
         ({"v": {"set": {"seed.x": 1}}}, "recipe.yaml, variant v: seed.x: seed has no keys"),
         ({"v": {"sets": {}}}, "recipe.yaml:1: variants.v.sets: unknown key"),
         ({"../v": {}}, "recipe.yaml:1: variants.../v: String should match pattern"),
-        ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml:1: variants.v.published.BEIR: Input should be"),
+        ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml:1: variants.v.published.BEIR must be"),
     ],
 )
 def test_a_variant_that_cannot_be_read_is_named(write: Write, variants: dict[str, Any], message: str) -> None:
@@ -196,7 +196,7 @@ def test_a_sweep_trains_each_variant_with_each_value(
         ({"evaluation": None}, "seed=1,2", r"recipe.yaml: .*evaluation\.datasets"),
         ({}, "seed=1,1", "sweep seed: two values have the name 1"),
         ({}, "sed=1,2", "recipe.yaml, variant plain: sed: unknown key"),
-        ({}, "training.steps=1,x", "training.steps: Input should be a valid integer"),
+        ({}, "training.steps=1,x", "training.steps must be a whole number"),
     ],
 )
 def test_a_sweep_of_unknown_keys_or_values_is_refused(

@@ -20,6 +20,7 @@ from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.language.words import spaced_pieces
 from vocable.tuning.plan import (
+    EXPORT_STEPS,
     FEWEST_SEARCHED,
     FEWEST_STEPS,
     FULL_BATCHES,
@@ -153,6 +154,14 @@ def test_a_plan_by_hand() -> None:
     assert plan.steps == min(TRAINING_STEPS, int((3060 - 100) / 6), int(0.97 * 24_000) // QUESTIONS_PER_STEP)
     with pytest.raises(ArgumentError, match=f" {ceil((40 + FEWEST_STEPS * 6) / 0.85 / 60)} "):
         make_plan(reading(5_000), speed, 0.8)
+
+
+def test_the_stages_of_a_plan_have_its_seconds() -> None:
+    plan = make_plan(reading(5_000), TuningSpeed(100.0, 6.0), 60)
+    stages = plan.stages(asked=False, graph=True)
+    assert stages == {"train": 6.0 * plan.steps, "export-model": 6.0 * EXPORT_STEPS, "before": 50.0, "after": 50.0}
+    assert list(plan.stages(asked=True, graph=True)) == ["before", "train", "export-model", "after"]
+    assert list(plan.stages(asked=False, graph=False)) == ["train", "before", "after"]
 
 
 def test_a_short_time_takes_fewer_steps_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:

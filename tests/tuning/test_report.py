@@ -151,6 +151,14 @@ def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
     assert replace(report, model="vocable-mini").next_commands()[0] == "vocable index vocable-mini docs/ -o my-index"
 
 
+def test_a_card_has_the_exam(report: TuningReport) -> None:
+    section = report.section()
+    assert section.startswith("\n## What it scores\n")
+    assert f"Verdict: {report.verdict}, {report.reason}." in section
+    assert all(table.markdown() in section for table in report.question_tables())
+    assert report.corpus not in section
+
+
 def test_the_report_prints_its_figures(report: TuningReport) -> None:
     shown = str(report)
     for figures in (

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from tests.forks import Fork
-from tests.torch_models.test_dense import with_dense
 from tests.tuning.small import FIGURES, small_figures, tune_small
 from vocable.core.storage import read_record
 from vocable.data import Document, read_examples
@@ -76,6 +75,7 @@ def test_the_better_model_and_the_recipe_that_makes_it_again(
     }
     assert (report.verdict, report.model, report.corpus, report.output) == ("better", model, str(pages), output)
     assert read_record(output / REPORT, TuningReport) == report
+    assert (output / "README.md").read_text(encoding="utf-8").endswith(report.section())
     assert {*report.alone} == {*QUESTION_KINDS, ALL_QUESTIONS} == {*report.hybrid} == {*report.recall}
     asked = {kind: one.queries for kind, one in report.alone.items()}
     assert asked[ALL_QUESTIONS] == asked["title"] + asked["sentence"] == asked["keywords"] == len(page_documents) // 5
@@ -182,7 +182,7 @@ def test_a_collapse_leaves_the_model_and_says_so(
     def collapse(*_: object) -> None:
         raise CollapseError("step 3: all scores are the same")
 
-    monkeypatch.setattr(module, "train", collapse)
+    monkeypatch.setattr(module, "carry_out", collapse)
     report = tune(model, pages, tmp_path / "out", device="cpu")
     assert isinstance(report, TuningReport)
     assert report.verdict == "worse"
@@ -303,14 +303,3 @@ def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: P
         assert first.wait() == 0
     assert names(tmp_path) == {"out"}
     assert names(output) >= FILES
-
-
-@pytest.mark.slow
-def test_a_model_loses_its_dense_side_which_no_training_teaches(
-    model: str, pages: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    dense = with_dense(Path(model), tmp_path / "dense", 16)
-    tune(dense, pages, tmp_path / "out", device="cpu")
-    assert load_encoder(dense).dimensions == 16
-    assert load_encoder(tmp_path / "out").dimensions is None
-    assert "dense vectors" in caplog.text

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePath
+from time import perf_counter
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +33,7 @@ from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.opening import check_finite
 from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training import distributed
+from vocable.training.log import read_log, state_of, summary
 from vocable.training.objective import Objective
 from vocable.training.recipe import EvaluationSettings
 from vocable.wackiness.score import query_w_auc
@@ -41,7 +43,6 @@ logger.setLevel(logging.INFO)
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
-LOG = "log.jsonl"  # file in the folder of a run
 CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 RELEASE_EVERY = 10  # steps
 COMPLETE = "whole"  # an empty file that marks a checkpoint whose files are all on disk
@@ -111,25 +112,26 @@ _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "t
 
 
 class ProgressLog(TrainerCallback):
-    """Shows a progress bar with the newest figures, and appends every log step to a file of JSON lines.
+    """Shows a progress bar with the state of the training, and appends every log step to a file of JSON lines.
 
     `more` returns further figures. A loss that is not finite ends the run, unless the guard has ended it.
     """
 
     def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
         self._title, self._log_file, self._more, self._bar = title, log_file, more, ExitStack()
+        self._first, self._newest, self._measured = dict[str, float](), dict[str, float](), dict[str, float]()
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
+        kept = [line for line in read_log(self._log_file) if line["step"] <= state.global_step]
         if self._log_file.exists():  # drop the lines that a killed run logged after its last checkpoint
-            lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
             with replacing(self._log_file) as file:
-                file.write("".join(kept).encode())
-        self._advance = self._bar.enter_context(progress(self._title, state.max_steps))
-        self._advance(state.global_step)
+                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        self._first = next((line for line in kept if "loss" in line), {})
+        self._start = perf_counter()
+        self._advance = self._bar.enter_context(progress(self._title, state.max_steps, begun=state.global_step))
 
-    def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
-        self._advance(1)
+    def on_step_end(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
+        self._advance(1, total=state.max_steps)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Mapping[str, float], **_: Any
@@ -137,13 +139,14 @@ class ProgressLog(TrainerCallback):
         figures = {key: value for key, value in logs.items() if key not in _QUIET}
         if not figures:
             return
-        further = self._more() if "loss" in figures else {}
-        figures |= further
+        if "loss" in figures:
+            figures |= self._more()
+            self._first, self._newest = self._first or figures, figures
+        else:
+            self._measured = figures
         with self._log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
-        first = {"loss": figures["loss"], **further} if further else {}  # a narrow terminal shows the first ones alone
-        shown = {key: value for key, value in {**first, **figures}.items() if isinstance(value, float)}
-        self._advance(0, more=" ".join(f"{key} {value:.4g}" for key, value in shown.items()))
+        self._advance(0, more=state_of(self._first, self._newest, self._measured))
         if not math.isfinite(figures.get("loss", 0.0)) and not control.should_training_stop:
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
@@ -152,8 +155,11 @@ class ProgressLog(TrainerCallback):
         if self._log_file.exists():
             force_to_disk(self._log_file)
 
-    def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
+    def on_train_end(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         self._bar.close()
+        if self._newest:
+            lines, seconds = read_log(self._log_file), perf_counter() - self._start
+            logger.info("%s: %s", self._title, summary(lines, state.global_step, seconds))
 
 
 def lower_rate(rate: float) -> str:

@@ -59,20 +59,24 @@ def load_examples(
         scored: add the column label: the teacher's scores of the positive and of each negative.
     """
     names = [f"{i}-{Path(file if isinstance(file, str) else file.file).name}" for i, file in enumerate(sources)]
+    # The examples of the first pass of each source; random negatives and crops differ between passes.
     opened = [open_passes(source, cache) for source in sources]
     sampled = [Sampled(passes, settings, number, seed, scored) for number, passes in enumerate(opened)]
     texts = IdTexts()
     first = [sample.examples(0, texts) for sample in sampled]
     whole = sum(map(len, first))
+    # Rows to learn from and rows held out, by source.
     parts = [_held_out(examples, -(-settings.held_out * len(examples) // whole), seed) for examples in first]
     sizes = np.array([len(learned) for learned, _ in parts])
     if batch_size > sizes.max() and not settings.topical:
         largest = f"the largest source of data.examples has {sizes.max():,}"
         raise RecipeError(f"training.batch_size: a batch needs {batch_size:,} different examples, {largest}")
+    # The share of each source in the run; an exponent below 1 favours small sources.
     shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
     drawn = {}
     for number, (name, (learned, _), share) in enumerate(zip(names, parts, shares, strict=True)):
+        # Whole batches of the source, from shuffled passes.
         count = max(1, round(draws * share / batch_size)) * batch_size
         passes = -(-count // len(learned))
         rows = np.concatenate([learned[rng.permutation(len(learned))] for _ in range(passes)])[:count]
@@ -168,6 +172,7 @@ class TrainingData(NamedTuple):
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
     """Load the examples of a recipe and the scores and vectors of its teachers, and keep them in `folder`."""
     settings = recipe.training
+    # Examples by source; negatives that the run mines are not in them yet.
     examples, held_out = load_examples(
         recipe.examples(),
         recipe.data if settings.mine is None else recipe.data.model_copy(update={"negatives": 0}),
@@ -177,14 +182,17 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         cache=folder,
         scored=settings.needs_scores and settings.teacher is None,
     )
+    # Texts of all sources for the teachers, with the number of the source [m].
     together = joined(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
     sources = np.repeat(np.arange(len(examples)), [len(source) for source in examples.values()])
+    # The label of an example is its row in all sources: teachers find its scores by it.
     if settings.needs_rows or recipe.data.topical:
         rows = np.split(np.arange(len(together)), np.flatnonzero(np.diff(sources)) + 1)
         for (name, source), numbers in zip(examples.items(), rows, strict=True):  # labels are rows of all sources
             unlabelled = source.select_columns(texts.column_names)
             examples[name] = joined([unlabelled, Dataset.from_dict({"label": numbers})], axis=1)
+    # Scores by teacher models, or from the examples themselves.
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
     if settings.teacher is not None:
@@ -202,6 +210,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     if settings.sparse_teacher is not None:
         kept = folder / "sparse-teacher"
         sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, kept, settings.dtype)
+    # Negatives that are mined during the run.
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})

@@ -41,6 +41,7 @@ def embedded(model: Any, columns: Sequence[Tokens], micro_batch: int | None = No
     """
     if not in_parts(model):
         return cast(list[Tensor], embed_columns(model, columns))
+    # Tokens that are encoded together; with gradient caching at most a micro batch.
     masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
     tokens = sum(mask.numel() for mask in masks)
     cached = micro_batch is not None and torch.is_grad_enabled() and bool(masks)
@@ -56,6 +57,7 @@ def embedded(model: Any, columns: Sequence[Tokens], micro_batch: int | None = No
         finally:
             KNOWN_VECTORS.reset(token)
 
+    # Encode the parts of all columns, then put the rows into the order of the texts.
     vectors = iter((call_twice if cached else call_on_parts)(model, encode, parts, tokens))
     ordered = []
     for column_parts in split:

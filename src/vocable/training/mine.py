@@ -7,6 +7,7 @@ Work in progress is in OUTPUT.partial: the lines in lines.jsonl, and their valid
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import zlib
@@ -42,6 +43,12 @@ from vocable.training_options import NegativeOptions
 
 CHUNK = 256  # examples processed together; an interruption loses at most a chunk
 LINES, DONE = "lines.jsonl", "progress.json"
+WITHOUT_IDF = (
+    "scores are without the IDF of the query's terms, to the power %g, by which the model searches: examples have no "
+    "collection (vocable mine --with-scores scores with it)"
+)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -193,17 +200,15 @@ class Miner:
     ) -> None:
         collection.check_whole("mine")
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
-        self._queries, self._scorer = collection.models.queries(model), make_scorer(model)
+        self._queries, self._documents = collection.models.queries(model), TextEncoder(model, "document")
 
     def __call__(self, examples: list[Example]) -> list[Example]:
-        queries = [example.query for example in examples]
-        ranking = self._collection.searcher.search_space(
-            self._queries.encode(queries), min(self._rule["to_rank"], len(self._collection))
-        )
+        queries = self._queries.encode([example.query for example in examples])
+        ranking = self._collection.searcher.search_space(queries, min(self._rule["to_rank"], len(self._collection)))
         positive_scores = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule["margin"] is not None or self._rule["relative_margin"] is not None:
-            positives = [example.positive for example in examples]  # perhaps not in the index
-            positive_scores = self._scorer(queries, positives)
+            positives = self._documents.encode([example.positive for example in examples])  # perhaps not in the index
+            positive_scores = np.asarray(queries.multiply(positives).sum(axis=1))
         numbered = zip(examples, positive_scores, range(len(examples)), strict=True)
         mined = [self._with_negatives(row, float(score), ranking.hits(number)) for row, score, number in numbered]
         return [example for example in mined if len(example.negatives) == self._rule["negatives"]]
@@ -266,6 +271,8 @@ def teacher_scores(
     if isinstance(model, str | Path):
         model = load_scoring_model(model, kind, device)
     source, scorer = str(examples), make_scorer(model.eval())
+    if isinstance(model, SparseEncoder) and (power := TextEncoder(model, "query").query_idf):
+        logger.warning(WITHOUT_IDF, power)
     scored_by = model_digest(model) if is_model(model) else digest(dense_fingerprint(model))
     settings = settings_of(teacher_scores, arguments, {"model": scored_by, "kind": type(model).__name__})
     change = partial(_scored, scorer=scorer)

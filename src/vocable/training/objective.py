@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
@@ -60,6 +60,8 @@ class BatchStatistics(BatchLoss):
     spread: float  # standard deviation of a query's scores over the documents, mean over queries
     terms: int  # v
     finite: bool  # these statistics and the losses are finite
+    shares: dict[str, float] = field(default_factory=dict)  # of each regularizer in the whole loss
+    movement: float = 0.0  # change of the weights in the step, as a share of their norm
 
     @property
     def alike(self) -> bool:
@@ -77,9 +79,17 @@ class Monitor:
 
     @torch.no_grad()
     def see(
-        self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
+        self,
+        queries: Tensor,
+        documents: Tensor,
+        losses: dict[str, Tensor],
+        weights: Mapping[str, float] | None = None,
+        costs: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Take the queries [b, v] and documents [n, v] of a batch, its losses, and the weights of its regularizers."""
+        """Take the queries [b, v] and documents [n, v] of a batch and its losses.
+
+        `weights` are the weights of its regularizers for the log, `costs` their parts of the loss, by name.
+        """
         query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
         temperature, cosine = self._monitored_loss.temperature, self._monitored_loss.cosine
         scores = normalize(queries, dim=1) @ normalize(documents, dim=1).T if cosine else queries @ documents.T
@@ -92,17 +102,21 @@ class Monitor:
             "empty_documents": (document_counts == 0).float().mean(),
             "loss": info_nce(queries, documents, temperature=temperature, cosine=cosine),
         }
+        costs = costs or {}
         # Stacked, to synchronize with an accelerator only once.
-        values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
+        tensors = (*statistics.values(), *losses.values(), *costs.values())
+        values = torch.stack([figure.float() for figure in tensors]).tolist()
         measured, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
+        whole = math.fsum(map(abs, trained))
+        shares = {name: abs(cost) / whole for name, cost in zip(costs, trained[len(losses) :], strict=True) if whole}
         chance, finite = math.log(len(documents)), all(map(math.isfinite, values))
-        self.newest = BatchStatistics(**measured, chance=chance, terms=queries.shape[1], finite=finite)
+        self.newest = BatchStatistics(**measured, chance=chance, terms=queries.shape[1], finite=finite, shares=shares)
         figures = {name: measured[name] for name in ("query_terms", "document_terms", "score")}
         if len(losses) > 1:
-            figures |= dict(zip(losses, trained, strict=True))
+            figures |= dict(zip(losses, trained, strict=False))
         self._sums = {name: self._sums.get(name, 0.0) + value for name, value in figures.items()}
         self._batches += 1
-        self._weights = weights or {}
+        self._weights = dict(weights or {})
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last call, with each of several losses, and the newest weights of regularizers."""
@@ -264,8 +278,9 @@ class Objective(nn.Module):
         queries, *others = [gathered(column) for column in columns]
         documents, rows = torch.cat(others), None if labels is None else gathered(labels)
         losses = self._losses(queries, documents, rows, self._queue)
-        self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
+        costs = {name.removesuffix("_regularizer_loss"): value for name, value in regularizers.items()}
+        self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step), costs)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
     def get_config_dict(self) -> dict[str, object]:  # for the model card

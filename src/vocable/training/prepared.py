@@ -1,8 +1,8 @@
 """Examples that are read once and kept as numbers of texts; runs may share them.
 
-A folder has each text once. It has the candidates of each query by system, as numbers of texts. Compiled code samples
-the negatives of a pass from these numbers: the first or, again in each pass, random ones. A data set has numbers, too,
-which become texts when a batch is read.
+A folder has each text once. It has the candidates of each query by system, as numbers of texts. The negatives of a pass
+are sampled from these numbers: the first or, again in each pass, random ones. A data set has numbers, too, which become
+texts when a batch is read.
 
 Letters: t texts, m examples, g queries with their candidates, l lists of candidates, c candidates, n negatives.
 """
@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +32,6 @@ from vocable.data import read_examples, read_queries
 from vocable.data.read import crops_of
 from vocable.data.sources import parse_source
 from vocable.errors import DataError
-from vocable.indexes.exact_kernels import compiled
 from vocable.training.negatives import ScoresOf, documents_of, mined_answers, stored_scores
 from vocable.training.recipe import DataSettings, HardNegatives
 
@@ -70,17 +70,12 @@ class PreparedExamples:
         return type(self), (self.folder, False)
 
 
-def is_prepared(source: str | Path) -> bool:
-    """Return whether a source is a file of prepared examples."""
-    return holds_arrays(source)
-
-
 def open_passes(source: str | HardNegatives, cache: Path) -> Callable[[int], PreparedExamples]:
     """Return a function that returns the examples of a source in a pass; only crops differ from pass to pass.
 
     The source is a folder of prepared examples, or `cache` keeps its examples prepared.
     """
-    shared, folder = isinstance(source, str) and is_prepared(source), cache / "prepared"
+    shared, folder = isinstance(source, str) and holds_arrays(source), cache / "prepared"
     first = PreparedExamples(Path(str(source))) if shared else prepare(source, folder)
     if isinstance(source, HardNegatives) or parse_source(source)[0] != "crops":
         return lambda turn: first
@@ -98,9 +93,7 @@ def _key(source: str | HardNegatives) -> str:
 
 
 def _places(source: str | HardNegatives) -> list[str]:
-    if isinstance(source, str):
-        return [source]
-    return [place for place in (source.file, source.corpus, source.queries, source.scores) if place is not None]
+    return [source] if isinstance(source, str) else source.places()
 
 
 def _is_gone(name: str) -> bool:
@@ -124,6 +117,7 @@ def prepare(
         DataError: the source cannot be read, or has no example.
     """
     output, named = prepared_folder(source, folder, turn), _places(source)
+    # A source that is gone cannot have changed.
     if any(map(_is_gone, named)) and output.exists():
         return PreparedExamples(output)
     settings = {"source": _key(source), "turn": turn, "inputs": fingerprint(*named)}
@@ -175,6 +169,7 @@ class _Preparation:
         self.place, self.ids = source.file, True
         if scores is None and source.scores is not None:
             scores = stored_scores(source.scores, cache)
+        # Row of each document's text by id.
         rows = {name: self._text(text) for name, text in track(documents_of(source.corpus), "corpus")}
         queries = {query.id: query.text for query in read_queries(source.queries)}
         for mined in track(mined_answers(source, scores), "hard negatives"):
@@ -187,6 +182,7 @@ class _Preparation:
             self.left += len(mined.positives) - (0 if text is None else len(positives))
             if text is None or not positives:
                 continue
+            # Candidates of each system; one example for each positive.
             lists = [
                 [(rows[name], np.nan if score is None else score) for name, score in candidates if name in rows]
                 for candidates in mined.systems
@@ -359,7 +355,6 @@ def joined(parts: Sequence[Dataset], axis: int = 0) -> Dataset:
     return dataset if transform is None else dataset.with_transform(transform)
 
 
-@compiled
 def sample_negatives(
     arrays: tuple[np.ndarray, ...],
     margin: np.float32,
@@ -376,43 +371,54 @@ def sample_negatives(
     candidate, that is not taken yet and scores at most the positive's score minus the `margin` (NaN: any score).
     Returns the number of candidates that scored more.
     """
-    group, systems, lists, candidates, known, positive_scores = arrays
-    np.random.seed(seed)
-    dropped = 0
-    for m in range(len(group)):
-        first, last = systems[group[m]], systems[group[m] + 1]
-        start = lists[first]
-        order = np.arange(start, lists[last])
-        live, at = np.arange(first, last), lists[first:last].copy()
-        if random:
+    group, _, _, _, _, positive_scores = arrays
+    systems, lists, candidates, known = (array.data for array in arrays[1:5])  # whose items are Python's numbers
+    draw, dropped = _draws(seed) if random else None, 0
+    bounds = (positive_scores - margin).tolist()
+    for m, query in enumerate(group.tolist()):
+        # The systems that have candidates left, shuffled if the order is random (Fisher and Yates).
+        live = [*range(systems[query], systems[query + 1])]
+        if draw:
             for i in range(len(live) - 1, 0, -1):
-                j = np.random.randint(i + 1)
+                j = draw(i + 1)
                 live[i], live[j] = live[j], live[i]
-        turn, left, taken = 0, len(live), 0
-        while left and taken < texts.shape[1]:
-            system, gives = live[turn], False
-            while not gives and at[system - first] < lists[system + 1]:
-                position = at[system - first]
-                if random:
-                    j = position + np.random.randint(lists[system + 1] - position)
-                    order[position - start], order[j - start] = order[j - start], order[position - start]
-                at[system - first] += 1
-                candidate = order[position - start]
-                if known[candidate] > positive_scores[m] - margin:  # never with NaN
+        at = {system: lists[system] for system in live}  # the next candidate of each system
+        moved = dict[int, int]()
+        taken = dict[int, float]()  # scores by text
+        turn = 0
+        while live and len(taken) < texts.shape[1]:
+            system, end = live[turn], lists[live[turn] + 1]
+            for position in range(at[system], end):
+                candidate = position
+                if draw:  # a step of a shuffle, of which `moved` has the candidates that are not in their places
+                    j = position + draw(end - position)
+                    candidate = moved.get(j, j)
+                    moved[j] = moved.get(position, position)
+                if known[candidate] > bounds[m]:  # never with NaN
                     dropped += 1
-                    continue
-                gives = True
-                for i in range(taken):
-                    gives = gives and texts[m, i] != candidates[candidate]
-                if gives:
-                    texts[m, taken], scores[m, taken] = candidates[candidate], known[candidate]
-                    taken += 1
-            if gives:
-                turn = (turn + 1) % left
-            else:
-                for i in range(turn, left - 1):
-                    live[i] = live[i + 1]
-                left -= 1
-                turn = turn % left if left else 0
-        counts[m] = taken
+                elif candidates[candidate] not in taken:
+                    taken[candidates[candidate]] = known[candidate]
+                    at[system], turn = position + 1, turn + 1
+                    break
+            else:  # the system has no candidate left
+                del live[turn]
+            turn = turn % len(live) if live else 0
+        texts[m, : len(taken)] = [*taken]
+        scores[m, : len(taken)] = [*taken.values()]
+        counts[m] = len(taken)
     return dropped
+
+
+def _draws(seed: int) -> Callable[[int], int]:
+    """Return a function that draws a number below another, as `RandomState.randint` does, but quickly."""
+    generator = np.random.RandomState(seed)
+    numbers = chain.from_iterable(generator.randint(0, 1 << 32, size, np.uint32).tolist() for size in repeat(4096))
+
+    def draw(end: int) -> int:
+        mask = (1 << (end - 1).bit_length()) - 1
+        number = next(numbers) & mask if mask else 0
+        while number >= end:
+            number = next(numbers) & mask
+        return number
+
+    return draw

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from vocable.adapt.stages import STAGES, OptimizerSettings, Stage
-from vocable.core.fingerprint import DERIVED
+from vocable.core.fingerprint import DERIVED, INPUTS_KEY, fingerprints
 from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError, RecipeError
 from vocable.objectives import Settings
@@ -38,6 +38,10 @@ class HardNegatives(Settings):
     queries: str = Field(description="place of the queries")
     scores: str | None = Field(default=None, description="place of a teacher's scores; unscored: never a negative")
     systems: list[str] | None = Field(default=None, min_length=1, description="systems of the negatives; null: all")
+
+    def places(self) -> list[str]:
+        """Return the places of all its files."""
+        return [place for place in (self.file, self.corpus, self.queries, self.scores) if place is not None]
 
 
 Source = Annotated[
@@ -132,7 +136,11 @@ class TrainingSettings(OptimizerSettings):
     regularizers: Regularizers = Regularizers()
     # YAML reads a bare `off` as false.
     guard: Annotated[
-        Literal["stop", "warn", "off"], BeforeValidator(lambda given: "off" if given is False else given)
+        Literal["stop", "warn", "off"],
+        BeforeValidator(
+            lambda given: "off" if given is False else given,
+            json_schema_input_type=Literal["stop", "warn", "off", False],
+        ),
     ] = "stop"
 
     @model_validator(mode="after")
@@ -176,9 +184,12 @@ class TrainingSettings(OptimizerSettings):
 class EvaluationSettings(Settings):
     """Evaluation by exact search over whole datasets, during a training and of variants; `dataset: PLACE` for one."""
 
-    datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
-        min_length=1, validation_alias=AliasChoices("datasets", "dataset")
-    )
+    datasets: Annotated[
+        list[str],
+        BeforeValidator(
+            lambda given: [given] if isinstance(given, str) else given, json_schema_input_type=str | list[str]
+        ),
+    ] = Field(min_length=1, validation_alias=AliasChoices("datasets", "dataset"))
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
     wackiness: bool = Field(default=False, description="measure W-AUC, the wackiness of the queries' expansions, too")
     every: PositiveInt | None = Field(default=500, description="steps between evaluations; null: not in the training")
@@ -264,6 +275,14 @@ class Recipe(Adapted, Backbone):
     evaluation: EvaluationSettings | None = None
     saved: SavedSettings = SavedSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_fingerprints(cls, values: Any) -> Any:
+        """Leave out the fingerprints that a saved recipe has (`made_from`)."""
+        return (
+            {key: value for key, value in values.items() if key != INPUTS_KEY} if isinstance(values, dict) else values
+        )
+
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Recipe:
         if self.expand is not None and self.transfer is not None and self.transfer.head_only:
@@ -289,6 +308,10 @@ class Recipe(Adapted, Backbone):
         """Return the settings that decide the result, as JSON values."""
         return self.model_dump(mode="json")
 
+    def made_from(self) -> dict[str, object]:
+        """Return everything that decides the result, as JSON values: the settings, and fingerprints of local inputs."""
+        return {**self.to_json(), INPUTS_KEY: fingerprints(self.inputs())}
+
     def planned(self) -> list[tuple[Stage, Any]]:
         """Return the stages that the recipe has, each with its settings, in order."""
         return [(stage, settings) for stage in STAGES if (settings := getattr(self, stage.name))]
@@ -299,6 +322,24 @@ class Recipe(Adapted, Backbone):
         names = [*(training.teacher.models if training.teacher is not None else ()), training.sparse_teacher]
         names.append(None if self.pretrain is None else self.pretrain.teacher)
         return [name for name in names if name is not None]
+
+    def inputs_of_stages(self) -> list[str]:
+        """Return the models and sources of the stages, which make the model before the retrieval training."""
+        places = [self.model]
+        for stage, settings in self.planned():
+            places += [name for key in stage.models if (name := getattr(settings, key))]
+            places += map(self.place, stage.texts(settings))
+        words = None if self.expand is None else self.expand.words
+        return places if words is None else [*places, self.place(words)]
+
+    def inputs(self) -> list[str]:
+        """Return all models and sources that the run reads."""
+        places = [*self.inputs_of_stages(), *self.other_models()]
+        for source in self.examples():
+            places += [source] if isinstance(source, str) else source.places()
+        mine, evaluation = self.training.mine, self.evaluation
+        places += [self.place(mine.corpus)] if mine is not None and mine.corpus is not None else []
+        return places + [self.place(name) for name in (evaluation.datasets if evaluation is not None else ())]
 
     def check_needs(self) -> None:
         """Raise `RecipeError` if the recipe needs data, devices or code that are not shipped."""

@@ -26,12 +26,13 @@ Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
 
 LOADER = yaml.SafeLoader  # libyaml's loader overflows the stack on deep nesting, and ends the process
 OWN_KEYS = ("about", "needs", "variants")  # not inherited from a base
+SCHEMA = "recipe.schema.json"  # beside the shipped recipes
 MAX_NODES = 100_000  # values of a recipe, a number that aliases could multiply
 
 
 @dataclass(frozen=True)
 class ShippedRecipe:
-    """A recipe that comes with vocable; `str()` is its YAML."""
+    """A recipe that comes with vocable; `str()` is its YAML, whose first line names its schema to editors."""
 
     name: str
     about: str
@@ -86,7 +87,10 @@ def _all_shipped() -> dict[str, Path]:
 
 
 def _described(path: Path) -> ShippedRecipe:
-    return ShippedRecipe(path.stem, read_values(path)["about"], path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    # A copy in another folder needs the whole path of the schema.
+    text = text.replace(f"$schema={SCHEMA}", f"$schema={(path.parent / SCHEMA).as_posix()}")
+    return ShippedRecipe(path.stem, read_values(path)["about"], text)
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
@@ -122,6 +126,7 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
 
     from pydantic import ValidationError
 
+    from vocable.core.faults import placed
     from vocable.objectives import mistakes
     from vocable.training.recipe import Recipe
 
@@ -133,7 +138,7 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
             key, line = ".".join(map(str, keys)), None
             if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
                 line = line_of(file, keys)
-            lines.append(": ".join(filter(None, [name if line is None else f"{name}:{line}", key, message])))
+            lines.append(f"{name if line is None else f'{name}:{line}'}: {placed(key, message)}")
         raise RecipeError("\n".join(lines)) from error
 
 
@@ -148,11 +153,13 @@ def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:
     try:
         values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
+        where = f"{derived[-1]}: base: {path}" if derived else path
+        raise RecipeError(f"{where}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(values).__name__}")
+    # Paths are relative to the file that names them, not to the file that takes it as its base.
     folder = values.get("data_folder")
     if isinstance(folder, str) and folder:
         values["data_folder"] = str(path.parent / folder)  # so that a recipe can be moved with its data
@@ -235,6 +242,7 @@ def assign(values: Values, key: str, value: Any, where: str) -> None:
     part: Any = values
     names = key.split(".")
     for depth, (above, name) in enumerate(zip(["recipe", *names[:-1]], names, strict=True), start=1):
+        # The place in this section: a key, which may be missing, or a position.
         place: str | int = name
         if isinstance(part, list):
             if not (name.isdecimal() and int(name) < len(part)):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +21,39 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
-from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
-from transformers.trainer_callback import PrinterCallback, TrainerState
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from vocable.adapt.rescale import PROBE_TEXTS
-from vocable.adapt.statistics import RULES
+from vocable.core.progress import Stages
 from vocable.core.storage import RECIPE, finish, finished, resumable
 from vocable.data import tolerating
 from vocable.encoding.graph import refuse_exported
 from vocable.encoding.hub import trusting
-from vocable.encoding.protocol import Role
-from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError, RecipeError
 from vocable.torch_models.asymmetric import positions, route, static_embedding
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
-from vocable.torch_models.dense import DENSE, dense_dimensions
 from vocable.torch_models.fuse import every_pooling_allowed, freeze_embeddings, splade_modules
 from vocable.torch_models.opening import without_bars
-from vocable.torch_models.sparse_encoder import load_sparse_encoder
-from vocable.training import callbacks, distributed, stages
+from vocable.torch_models.provenance import record
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, write_model
+from vocable.training import callbacks, distributed, log, stages
 from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.mined_negatives import MineDuringTraining
 from vocable.training.objective import make_objective
+from vocable.training.outcome import measure_held_out, report
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
 
 logger = logging.getLogger(__name__)
-logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
 
 QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
-ENOUGH_PAIRS = 8  # fewest held-out pairs for which an accuracy is reported
 
 
-def carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
-    """Train a model, or load the model that this recipe made in `output` earlier."""
+def carry_out(recipe: Recipe, output: Path, resume: bool, further: Sequence[TrainerCallback] = ()) -> SparseEncoder:
+    """Train a model, or load the model that this recipe made in `output` earlier; `further` are further callbacks."""
     recipe.check_needs()
-    settings, trust = recipe.to_json(), recipe.trust_remote_code
+    settings, trust = recipe.made_from(), recipe.trust_remote_code
     if finished(output, settings, name=RECIPE):
         return load_sparse_encoder(output, trust_remote_code=trust)
     distributed.join()
@@ -67,11 +65,16 @@ def carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
             work = stack.enter_context(resumable(output, settings, name=RECIPE, anew=not resume))
             refuse_stopped(work)
         stages.check_sources(recipe, work)
-        start = stages.carry_out_stages(recipe, work)
-        _fine_tune(start, recipe, work)
+        with Stages(_work(recipe)) as parts:
+            parts.begin(stages.PRETRAIN)
+            start = stages.carry_out_stages(recipe, work)
+            parts.begin("train")
+            _fine_tune(start, recipe, work, further)
         if distributed.is_first():
-            shutil.copy(work / callbacks.LOG, work / "model" / callbacks.LOG)
-            if (adapting := work / stages.PRETRAIN / callbacks.LOG).exists():
+            shutil.copy(work / log.LOG, work / "model" / log.LOG)
+            if find_spec("matplotlib") is not None:
+                log.draw(log.read_log(work / log.LOG), work / "model" / log.FIGURE)
+            if (adapting := work / stages.PRETRAIN / log.LOG).exists():
                 shutil.copy(adapting, work / "model" / KEPT_LOG)
             finish(work, output, work / "model", name=RECIPE)
         distributed.wait()
@@ -89,7 +92,20 @@ def _check_processes(recipe: Recipe) -> None:
         raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
 
 
-def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
+def _work(recipe: Recipe) -> dict[str, float]:
+    """Return the tokens that each stage with steps reads, its share of the time; nothing for a single stage."""
+    training, adapting = recipe.training, recipe.pretrain
+    if adapting is None:
+        return {}
+    length = training.query_length + training.document_length * (1 + recipe.data.negatives)
+    stages_of = {stages.PRETRAIN: (adapting, adapting.max_length), "train": (training, length)}
+    return {
+        name: settings.steps * settings.batch_size * settings.gradient_accumulation * tokens
+        for name, (settings, tokens) in stages_of.items()
+    }
+
+
+def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[TrainerCallback]) -> None:
     """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
     settings = recipe.training
     model = load_sparse_encoder(
@@ -107,7 +123,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if data.plan is not None:
         distributed.by_first(partial(data.plan.mine, model, 0))
     objective = make_objective(model, settings, data)
-    accuracy_before = _accuracy(model, data.held_out) if distributed.is_first() else 0.0
+    initial = measure_held_out(model, data.held_out) if distributed.is_first() else None
     arguments = _arguments(model, recipe, data, work / "train")
     trainer = RetrievalTrainer(model, arguments, train_dataset=data.examples, loss=objective)
     texts = next(iter(data.examples.values())).select_columns("positive")[:PROBE_TEXTS]["positive"]
@@ -120,12 +136,14 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         evaluating = callbacks.EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
         trainer.add_callback(evaluating)
     if distributed.is_first():
-        trainer.add_callback(callbacks.ProgressLog("train", work / callbacks.LOG, objective.monitor.figures))
+        trainer.add_callback(callbacks.ProgressLog("train", work / log.LOG, objective.monitor.figures))
     trainer.add_callback(callbacks.MarkComplete())
     if settings.micro_batch is not None:
         trainer.add_callback(callbacks.ReleaseMemory())
     if data.plan is not None:
         trainer.add_callback(MineDuringTraining(data.plan))
+    for callback in further:
+        trainer.add_callback(callback)
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
         stack.enter_context(distributed.together())
@@ -133,39 +151,43 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
             stack.enter_context(float32_attention(transformer.auto_model))
         trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(work / "train"))
     guard.check()
-    if trainer.state.global_step < settings.steps:
+    if trainer.state.global_step < trainer.state.max_steps:
         raise DataError(f"data.examples has too few distinct texts for batch_size {settings.batch_size}")
-    if distributed.is_first():
+    if initial is not None:
         if evaluating is not None:
             evaluating.load_best(model)
         if recipe.saved.start_share:
             average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
         callbacks.refuse_non_finite("training", model, settings.learning_rate)
-        _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
+        report(initial, measure_held_out(model.eval(), data.held_out), recipe, guard.history)
+        record(model, "train", **_made_with(recipe))
         _save(model, recipe.saved, own_lengths, work / "model")
 
 
-class _CardCallback(SparseEncoderModelCardCallback):
-    """Collects the model card's facts, without quotations of training texts and names of folders."""
+def _made_with(recipe: Recipe) -> dict[str, Any]:
+    """Return the main settings of a training, for the card of its model; recipe.json has all."""
+    training = recipe.training
+    name = Path(recipe.model).name if Path(recipe.model).is_dir() else recipe.model
+    return {
+        "start": name,
+        "steps": training.steps,
+        "batch_size": training.batch_size * training.gradient_accumulation,
+        "learning_rate": training.learning_rate,
+        "losses": " + ".join(loss.name for loss in training.losses),
+    }
 
-    def on_init_end(
-        self, args: object, state: object, control: object, model: Any, trainer: Any, **kwargs: object
-    ) -> None:
-        model.model_card_data.add_tags("generated_from_trainer")
-        model.model_card_data.set_losses([trainer.loss])
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, model: Any, **kwargs: object) -> None:
-        """Restore the losses that were logged before an interruption, from the checkpoint's state."""
-        super().on_train_begin(args, state, control, model, **kwargs)
-        for logs in state.log_history:
-            at = TrainerState(epoch=logs.get("epoch"), global_step=logs["step"])
-            self.on_log(args, at, control, model, logs)
+class _NoCardCallback(TrainerCallback):
+    """Collects nothing: `vocable.torch_models.card` writes the card."""
+
+    def __init__(self, arguments: object) -> None:
+        del arguments
 
 
 class RetrievalTrainer(SparseEncoderTrainer):
-    """The trainer of sentence-transformers, with a plainer model card and a batch for each step of the run."""
+    """The trainer of sentence-transformers, without its model card and with a batch for each step of the run."""
 
-    model_card_callback_class = _CardCallback
+    model_card_callback_class = _NoCardCallback
 
     def get_batch_sampler(self, dataset: Dataset, batch_size: int, drop_last: bool, **others: Any) -> Any:
         if self.args.batch_sampler == BatchSamplers.NO_DUPLICATES:
@@ -218,8 +240,6 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     callbacks.set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
-    if any(dense_dimensions(part.auto_model.config) for part, _ in splade_modules(model)) and distributed.is_first():
-        logger.warning("the trained model will give no dense vectors: nothing teaches them")
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
     query_length = queries.query_length if table is None else table.tokenizer.model_max_length
@@ -229,8 +249,6 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
         if (length := getattr(settings, key)) > limit:
             logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, limit, length)
-    card = model.model_card_data  # nothing is looked up, or encoded again at every checkpoint
-    card.local_files_only, card.generate_widget_examples = True, False
     return previous
 
 
@@ -239,30 +257,6 @@ def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) 
         transformer.query_length, transformer.document_length = query, document
     if (table := static_embedding(model, "query")) is not None:
         table.tokenizer.model_max_length = query
-
-
-def _accuracy(model: SparseEncoder, pairs: Dataset) -> float:
-    """Return the share of queries whose own positive scores highest among the positives of all pairs."""
-    if len(pairs) < ENOUGH_PAIRS:
-        return 0.0
-    sides: tuple[tuple[Role, str], ...] = ("query", "query"), ("document", "positive")
-    queries, documents = (TextEncoder(model, role).encode(list(pairs[column])) for role, column in sides)
-    scores = (queries @ documents.T).toarray()
-    return float((scores.argmax(axis=1) == range(len(scores))).mean())
-
-
-def _report(start: float, end: float, pairs: int, rate: float) -> None:
-    """Log the accuracy on held-out `pairs` at the start and end of a training at this rate, if pairs are enough."""
-    if not pairs:  # the recipe holds out no examples
-        return
-    if pairs < ENOUGH_PAIRS:
-        logger.info("no accuracy: %d examples are held out, and %d are needed", pairs, ENOUGH_PAIRS)
-        return
-    message = f"{end:.0%} of {pairs} held-out queries find their own document first, {start:.0%} before"
-    if RULES["lost_accuracy"].beyond(start - end):
-        logger.warning("%s: a worse model, %s", message, callbacks.lower_rate(rate))
-    else:
-        logger.info(message)
 
 
 @torch.no_grad()
@@ -288,10 +282,8 @@ def _save(model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: 
             config.active_terms = {**(getattr(config, "active_terms", None) or {}), **changed}
         if saved.query_idf is not None:
             config.query_idf = saved.query_idf
-        vars(config).pop(DENSE, None)  # nothing taught the dense vectors while the encoder changed
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
         if (backend := getattr(transformer.tokenizer, "backend_tokenizer", None)) is not None:
             backend.no_truncation()  # both are set for each batch, and a run resumed after its last step has none
             backend.no_padding()
-    model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
-    model.save_pretrained(str(folder))
+    write_model(model, folder)

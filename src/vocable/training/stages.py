@@ -12,12 +12,13 @@ from sentence_transformers import SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
+from vocable.core.arrays import holds_arrays
 from vocable.core.steps import made_once
 from vocable.encoding.hub import check_model
 from vocable.torch_models.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
-from vocable.training.prepared import PreparedExamples, is_prepared
+from vocable.training.prepared import PreparedExamples
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import Recipe
 
@@ -73,6 +74,7 @@ def check_sources(recipe: Recipe, work: Path) -> None:
     """
     if any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
         return
+    # Models, then texts, test sets, corpora and examples.
     for name in recipe.other_models():
         check_model(name)
     for place in [place for stage, settings in recipe.planned() for place in stage.texts(settings)]:
@@ -84,7 +86,7 @@ def check_sources(recipe: Recipe, work: Path) -> None:
         data.read_corpus(recipe.place(recipe.training.mine.corpus))
     for source in recipe.examples():
         if isinstance(source, str):
-            if not is_prepared(source):
+            if not holds_arrays(source):
                 data.read_examples(source)
             continue
         data.read_mined_negatives(source.file)
@@ -96,7 +98,7 @@ def check_sources(recipe: Recipe, work: Path) -> None:
 
 def _queries(recipe: Recipe) -> Iterator[Iterator[str]]:
     for source in recipe.examples():
-        if isinstance(source, str) and is_prepared(source):
+        if isinstance(source, str) and holds_arrays(source):
             yield islice(PreparedExamples(Path(source)).queries(), QUERIES)
         elif isinstance(source, str):
             yield islice((example.query for example in data.read_examples(source)), QUERIES)

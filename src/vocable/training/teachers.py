@@ -71,6 +71,7 @@ def make_scorer(model: Model) -> Scorer:
             raise ModelError(f"a cross-encoder with {model.num_labels} labels gives a pair no single score")
         predict = partial(model.predict, activation_fn=nn.Identity(), show_progress_bar=False)
         return lambda queries, texts: predict(list(zip(queries, texts, strict=True)))
+    # Two encoders, which may be one.
     if isinstance(model, SparseEncoder):
         encoders: list[Any] = [TextEncoder(model, "query").encode, TextEncoder(model, "document").encode]
     else:
@@ -80,6 +81,7 @@ def make_scorer(model: Model) -> Scorer:
     def score(queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
         sides = []
         for encode, side in zip(encoders, (queries, texts), strict=True):
+            # Encode distinct texts [u], then repeat them [p].
             rows = {text: i for i, text in enumerate(dict.fromkeys(side))}
             sides.append(encode(list(rows))[[rows[text] for text in side]])
         if isinstance(model, SparseEncoder):
@@ -150,6 +152,7 @@ def load_teachers(
     teachers, embeddings = list[Teacher](), list[Embeddings]()
     texts, rows = distinct_texts(examples, examples.column_names)
     for number, name in enumerate(settings.models):
+        # A sparse teacher gives scores alone, a dense teacher also embeddings.
         if _is_sparse(name):
             kept = folder / f"teacher-{number}"
             teachers.append(sparse_scores(name, settings.max_length, examples, sources, kept, dtype))

@@ -53,6 +53,7 @@ def train(
         DataError, ModelError: a source or model of the recipe cannot be read.
         CollapseError: the guard has stopped the run, now or in an earlier call.
     """
+    # One run of a recipe, or several runs of a file.
     if variant is not None and variants is not None:
         raise ArgumentError("give `variant` for one, or `variants` for several, not both")
     if figure is not None and sweep is None:
@@ -64,6 +65,7 @@ def train(
         single = recipe
     else:
         single = read_recipe(recipe) if several else read_recipe(recipe, overrides, variant)
+    # The imports, which load PyTorch, follow the checks.
     from vocable.training.run import carry_out
 
     output = Path(output)
@@ -72,6 +74,7 @@ def train(
     from vocable.training import distributed
     from vocable.training.variants import effectiveness_against_flops, plan_runs, train_planned
 
+    # The names of the variants; None stands for all.
     given = [variants] if isinstance(variants, str) else variants or []
     listed = [name.strip() for text in given for name in text.split(",")]
     names = [variant] if variant is not None else None if listed == ["all"] else listed

@@ -129,12 +129,12 @@ def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], 
     """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe."""
     for name, (recipe, _) in plan.items():  # unmet needs and folders of other recipes are refused first
         recipe.check_needs()
-        finished(output / name, recipe.to_json(), name=RECIPE)
+        finished(output / name, recipe.made_from(), name=RECIPE)
     distributed.join()
     path = output / RESULTS
     results: dict[str, RunResult] = distributed.by_first(lambda: record_so_far(path, dict[str, RunResult]))
     for name, (recipe, result) in plan.items():
-        if name in results and finished(output / name, recipe.to_json(), name=RECIPE):
+        if name in results and finished(output / name, recipe.made_from(), name=RECIPE):
             continue
         model = carry_out(recipe, output / name)  # a finished model is loaded
         results[name] = replace(result, measured=distributed.by_first(partial(_measured, model, recipe)))
@@ -153,6 +153,7 @@ def plan_runs(
     """
     known = read_recipe(path).variants  # an unknown variant is refused where its recipe is read
     variants = known if names is None else {name: known.get(name, Variant()) for name in names}
+    # A run for each variant.
     if sweep is None:
         if not variants:
             raise RecipeError(f"{path}: the recipe has no variants")
@@ -160,6 +161,7 @@ def plan_runs(
             name: (read_recipe(path, overrides, name), RunResult({}, variant.published, variant.source))
             for name, variant in variants.items()
         }
+    # A run for each variant and value, or for the recipe and each value.
     plan: Plan = {}
     key, values = read_sweep(sweep)
     bases: list[str | None] = [*variants]

@@ -100,6 +100,7 @@ def make_exam(
     """
     replaced: dict[int, Document] = {}
     queries, judgments, kinds = list[Query](), list[Qrel](), dict[str, str]()
+    # A document is searched without the words of its question. Keywords ask for the same document.
     for row, learned in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
         replaced[row] = learned.document
         for asked_question in filter(None, (learned, question(learned.document, "keywords", rarity, seed))):
@@ -112,6 +113,7 @@ def make_exam(
             "no document suits a question of the exam: the texts are too short; "
             f"{ENOUGH_ASKED} judged queries of people can decide in its place (queries and judgments)"
         )
+    # Queries of people, under separate names.
     for query in asked:
         queries.append(Query(f"{ASKED}-{query.id}", query.text))
         kinds[f"{ASKED}-{query.id}"] = ASKED

@@ -44,6 +44,7 @@ SPEED_TEXTS, ROUNDS = 32, 2  # texts and rounds of the measured speed
 # Largest resident memory of a tuning, as a multiple of measured passes and states: 2.8 GB in 250 steps, for 1.6. It is
 # more because of the trainer, the vectors of a step, code that oneDNN compiles for new shapes, and holes in the heap.
 RESIDENT_GROWTH = 1.8
+EXPORT_STEPS = 4  # a graph of the trained model takes the time of about so many training steps
 PASSES = 2  # the initial model and the tuned model each encode the collection
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
@@ -134,10 +135,12 @@ def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
     """
     transformer, divided = splade_modules(model)[-1][0], in_parts(model)
     lengths, resident, start = transformer.document_length, 0, perf_counter()
+    # Use the lengths and parts of the training.
     transformer.document_length = DOCUMENT_LENGTH
     together = len(texts) if divided else MICRO_BATCH
     try:
         for first in range(0, len(texts), together):
+            # Pass forward as the training does, then backward.
             tokens = model.preprocess(texts[first : first + together], task="document")
             tokens = {name: part.to(model.device) if hasattr(part, "to") else part for name, part in tokens.items()}
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
@@ -147,6 +150,7 @@ def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
                 [vectors] = embedded(model, [tokens], MICRO_BATCH)
             vectors.float().sum().backward()
             resident = max(resident, Process().memory_info().rss)  # glibc keeps what the passes have freed
+        # Wait for the GPU, which computes in the background.
         if model.device.type == "cuda":
             torch.cuda.synchronize(model.device)
         return perf_counter() - start, resident
@@ -190,6 +194,15 @@ class Plan(Tabled):
         """The minutes that encoding and training take at the measured speed."""
         return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
 
+    def stages(self, *, asked: bool, graph: bool) -> dict[str, float]:
+        """Return the planned seconds of the stages in order; questions that are `asked` need vectors first."""
+        encoding = _encoding(self.collection, self.speed) / PASSES
+        stages = {"train": self.steps * self.speed.seconds_per_step}
+        if graph:
+            stages["export-model"] = EXPORT_STEPS * self.speed.seconds_per_step
+        initial = {"before": encoding}
+        return (initial | stages if asked else stages | initial) | {"after": encoding}
+
     def lines(self) -> list[tuple[str, str]]:
         """Return the figures of the documents, the machine and the work, each with its name."""
         reading, speed = self.reading, self.speed
@@ -223,7 +236,8 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
 
     Raises `ArgumentError` if not even two steps of training fit into the minutes.
     """
-    budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
+    budget = minutes * 60 * RESERVE
+    distinct = reading.documents - reading.repeated
     least = min(distinct, FEWEST_SEARCHED)
     training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
     least_steps = min(LEAST_STEPS, _most_steps(reading, least))

@@ -97,10 +97,12 @@ def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | Non
 
 def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | None:
     sentences = [sentence for sentence in SENTENCE_BREAKS.split(document.text) if sentence.strip()]
-    count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
+    count = rng.choice((1, 1, 2))
+    first = rng.choice((0, rng.randrange(max(1, len(sentences)))))
     if len(sentences) == 1:
         sentences, count, first = _cut(sentences[0], rng)
-    query, left = " ".join(sentences[first : first + count]), sentences[:first] + sentences[first + count :]
+    query = " ".join(sentences[first : first + count])
+    left = sentences[:first] + sentences[first + count :]
     rest = " ".join(left)
     if not QUESTION_WORDS[0] <= len(spaced_pieces(query)) <= QUESTION_WORDS[1] or _few(rest) or query in rest:
         return None

@@ -77,6 +77,7 @@ def written_examples(
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
+    # The first line that the generator writes is the question.
     task = generator_task(generator)
     request = REQUEST if task == "causal" else ""
     prompts = [" ".join(document.full.split()[:PART_WORDS]) + request for document in chosen]
@@ -84,6 +85,7 @@ def written_examples(
     written = generate(load_generator(generator, task, device), prompts, **options)
     questions = [text.partition("\n")[0].strip() for [text] in written]
     pairs = [(text, document) for text, document in zip(questions, chosen, strict=True) if text]
+    # Keep the questions that find their documents.
     row_of = {document.id: row for row, document in enumerate(collection.dataset.documents)}
     rankings = _rankings([text for text, _ in pairs], collection, documents, MIN_DEPTH)
     fused = weighted(rankings, [1, 1], depth=ROUND_TRIP)

@@ -98,6 +98,12 @@ class TuningReport(Tabled):
             _by_kind(f"{EXAM_MEASURE} with BM25, with 95 % intervals", self.hybrid, self.decided_by),
         ]
 
+    def section(self) -> str:
+        """Return the exam as a section of the model's card, without the name of the collection and times."""
+        verdict = f"Verdict: {self.verdict}, {self.reason}."
+        tables = [f"{table.title}\n\n{table.markdown()}" for table in self.question_tables()]
+        return "\n" + "\n\n".join(["## What it scores", ABOUT_EXAM, verdict, *tables, self.made]) + "\n"
+
     def cost_table(self) -> Table:
         """Return the costs before and after."""
         names, rows = cost_columns(self.costs)

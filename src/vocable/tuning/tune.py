@@ -26,7 +26,7 @@ from typing_extensions import Unpack
 
 from vocable import __version__
 from vocable.core.fingerprint import settings_of
-from vocable.core.progress import track
+from vocable.core.progress import Stages, track
 from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
 from vocable.core.storage import SETTINGS, finish, finished, read_record, replacing, replacing_folder, resumable
@@ -35,7 +35,7 @@ from vocable.data import Document, Example, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import is_exported, refuse_exported
 from vocable.encoding.graph_settings import GraphSettings, has_weights, read_graph_settings
-from vocable.encoding.hub import locate
+from vocable.encoding.hub import CARD, locate
 from vocable.encoding.load import graph_folder, load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
@@ -49,7 +49,7 @@ from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.graph_files import COMPARISON
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.recipe_files import load_yaml, make_recipe
-from vocable.training.train import train
+from vocable.training.run import carry_out
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     AskedQueries,
@@ -83,6 +83,7 @@ from vocable.tuning.recipe import (
     written_examples,
 )
 from vocable.tuning.report import REPORT, TRAINED, TuningReport, changes, judge, write_report
+from vocable.tuning.time_limit import STEPS_FILE, TimeLimit
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)
@@ -118,7 +119,7 @@ def tune(
         model: the name of a model with weights: vocable-mini, a folder, or a Hub id.
         corpus: source of the documents, such as a folder of Markdown files.
         output: output folder (written atomically): the model, index.html, report.json, recipe.yaml, examples.jsonl.
-        minutes: minutes that the plan may take on this machine.
+        minutes: most minutes of a run; a machine that is slower than planned trains fewer steps.
         seed: seed of questions and training.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         dry_run: look at model, documents and machine, and end with the plan.
@@ -134,6 +135,7 @@ def tune(
         ModelError: no such model, or its vocabulary does not fit the documents' language.
     """
     settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
+    # Refuse what would fail after the work, and read a finished report.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ArgumentError("tune runs in one process: start it without torchrun, and train its recipe.yaml with it")
     if not dry_run and finished(output, settings):
@@ -146,6 +148,7 @@ def tune(
     make = partial(_plan, name, documents, repeated, minutes, device, sources)
     if dry_run:
         return make()
+    # Each step writes its result into the work folder, and a repeated call reads it.
     with resumable(output, settings) as work:
         began = perf_counter()
         plan = record_once(work / PLAN_FILE, Plan, make)
@@ -154,9 +157,13 @@ def tune(
         plan.check_memory()
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
         asked = read_asked(sources, {document.id for document in documents})
-        tuning = Tuning(name, device, documents, asked, work, plan, seed)
-        trained = tuning.train(sources.get("generator"))
-        report = tuning.compare(trained)
+        generator = sources.get("generator")
+        planned = plan.stages(asked=bool(asked.unjudged or generator), graph=graph_folder(name) is not None)
+        with Stages(planned) as stages:
+            limit = TimeLimit(plan, planned, began, work)
+            tuning = Tuning(name, device, documents, asked, work, plan, seed, stages)
+            trained = tuning.train(generator, limit)
+            report = tuning.compare(trained)
         origin = f"Made on {date.today():%Y-%m-%d} with vocable {__version__}."
         spent = (perf_counter() - began) / 60
         report = replace(report, corpus=str(corpus), minutes=spent, output=Path(output), made=origin)
@@ -199,8 +206,10 @@ class Tuning:
         work: Path,
         plan: Plan,
         seed: int,
+        stages: Stages,
     ) -> None:
         self.name, self.device, self.work, self.plan, self.seed = name, device, work, plan, seed
+        self.stages = stages
         self.log = asked.unjudged
         self.rarity = Rarity(document.full for document in documents)
         self.exam = make_exam(documents, self.rarity, seed, asked.judged, asked.judgments)
@@ -213,22 +222,25 @@ class Tuning:
 
     def _encoded(self, model: str | Path, folder: str) -> Encoded:
         """Encode the collection of the exam, as a search does; a folder of the work keeps the vectors."""
+        self.stages.begin(folder)
         encoder = load_encoder(model, self.device)
         return encode_dataset(encoder, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
 
-    def train(self, generator: str | None) -> Path | None:
-        """Train the model; return its folder, or None if the training collapsed."""
+    def train(self, generator: str | None, limit: TimeLimit) -> Path | None:
+        """Train the model within the time; return its folder, or None if the training collapsed."""
         made_once(self.work / RECIPE_FILE, partial(self._write_recipe, generator))
         trained = self.work / TRAINED
         release_memory(collect=True)  # of the plan's and the recipe's models
+        self.stages.begin("train")
         try:
-            train(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained)
+            carry_out(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained, True, [limit])
         except CollapseError as error:
             logger.warning("%s", error)
             return None
         release_memory(collect=True)
         if (graph := graph_folder(self.name)) is None:
             return trained
+        self.stages.begin("export-model")
         return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
 
     def _add_graph(self, like: GraphSettings) -> None:
@@ -250,15 +262,23 @@ class Tuning:
         steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // QUESTIONS_PER_STEP)
         if steps < 1:
             raise DataError(f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}")
-        model, name = load_sparse_encoder(self.name, device=self.device), _from_anywhere(self.name)
+        model = load_sparse_encoder(self.name, device=self.device)
+        name = _from_anywhere(self.name)
         values = recipe(name, _scale(model, examples), steps, self.seed, _stored_type(model))
-        with replacing(self.work / RECIPE_FILE) as file:
-            file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
+        _write_yaml({**values, "data_folder": "."}, self.work / RECIPE_FILE)
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
         """The recipe of the training, as saved with the model."""
         return load_yaml((self.work / RECIPE_FILE).read_text(encoding="utf-8"), RECIPE_FILE)
+
+    @property
+    def carried_out(self) -> dict[str, Any]:
+        """The recipe with the steps that were trained, which are fewer than planned on a slow machine."""
+        steps = self.recipe["training"]["steps"]
+        if (trained := self.work / STEPS_FILE).exists():
+            steps = read_record(trained, dict[str, int])["steps"]
+        return self.recipe | {"training": self.recipe["training"] | {"steps": steps}}
 
     def _examples(self, generator: str | None) -> list[Example]:
         """Return the examples to learn from: queries of people first, then written questions, then made questions."""
@@ -287,24 +307,27 @@ class Tuning:
             costs=[side.cost for side in (start.alone, end.alone) if side.cost is not None],
             plan=self.plan,
             examples=(self.work / EXAMPLES_FILE).read_bytes().count(b"\n"),
-            steps=self.recipe["training"]["steps"],
+            steps=self.carried_out["training"]["steps"],
             minutes=0.0,
         )
 
     def assemble(self, report: TuningReport, trained: Path | None) -> None:
         """Write the result of the work: the tuned or the initial model, the report, the recipe, and the examples."""
-        result, without_settings = self.work / TUNED, shutil.ignore_patterns(TRAINING_SETTINGS)
+        result = self.work / TUNED
+        without_settings = shutil.ignore_patterns(TRAINING_SETTINGS)
         if result.exists():
             shutil.rmtree(result)
         if report.verdict != "worse" and trained is not None:
             shutil.copytree(trained, result, ignore=without_settings)
+            with (result / CARD).open("a", encoding="utf-8") as card:
+                card.write(report.section())
         else:
             self._copy_initial(result)
             if trained is not None:
                 shutil.copytree(trained, result / TRAINED, ignore=without_settings)
-        for file in (RECIPE_FILE, EXAMPLES_FILE):
-            shutil.copy(self.work / file, result / file)
-        write_report(result, report, self.recipe)
+        shutil.copy(self.work / EXAMPLES_FILE, result / EXAMPLES_FILE)
+        _write_yaml(self.carried_out, result / RECIPE_FILE)
+        write_report(result, report, self.carried_out)
 
     def _copy_initial(self, result: Path) -> None:
         """Write the initial model, with its graph if its folder has both."""
@@ -325,6 +348,11 @@ def _scale(model: SparseEncoder, examples: Sequence[Example]) -> Scale:
         queries.encode([example.query for example in sample]),
         documents.encode([example.positive for example in sample]),
     )
+
+
+def _write_yaml(values: dict[str, Any], path: Path) -> None:
+    with replacing(path) as file:
+        file.write(yaml.safe_dump(values, sort_keys=False).encode())
 
 
 def _from_anywhere(name: str) -> str:

@@ -309,6 +309,7 @@ class HeldOut:
                 for start in range(0, len(texts), HELD_OUT_BATCH):
                     batch = collate(texts[start : start + HELD_OUT_BATCH], self._padding)
                     batch = {key: part.to(device) for key, part in batch.items()}
+                    # Figures of each masked token [figures, tokens]; the first is its count. Its label tells the group.
                     figures, labels = self._task.figures(mlm, batch, decoder)
                     groups: dict[str, slice | Tensor] = {name: slice(None)}
                     if self._new is not None and labels is not None:

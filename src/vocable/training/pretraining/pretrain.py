@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,13 +24,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
-from vocable.adapt.stages import WHOLE_TERMS, PretrainSettings
+from vocable.adapt.stages import WHOLE_TERMS, PretrainSettings, check_pretrain_settings
 from vocable.core.storage import finish, finished, resumable
 from vocable.data import Example
 from vocable.data.texts import iter_texts
 from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
-from vocable.objectives import mistakes
 from vocable.options import Count, CountOrZero, checked, defaults
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
@@ -39,7 +37,7 @@ from vocable.torch_models.fuse import copy_with, parts, splade_modules, without_
 from vocable.torch_models.output_vocabulary import has_bias, output_layer, output_vocabulary
 from vocable.torch_models.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
-from vocable.training import callbacks, distributed
+from vocable.training import callbacks, distributed, log
 from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
     HeldOut,
@@ -113,7 +111,7 @@ def pretrain(
             batch equally.
         DataError: there is no text, or not enough text for these steps and passes or for these classes.
     """
-    checked = check_settings(steps, settings)
+    checked = check_pretrain_settings(steps, settings)
     texts = labelled(cast(Iterable[Example], texts)) if checked.labels else iter_texts(texts)
     distributed.join()
     distributed.check_shared("batch_size", checked.batch_size)
@@ -138,7 +136,7 @@ def pretrain_folder(
     """
     if finished(output, made_from):
         return load_sparse_encoder(output)
-    check_settings(steps, settings)  # before the model is read
+    check_pretrain_settings(steps, settings)  # before the model is read
     model = load_model()
     with resumable(output, made_from) as work:
         run, result = work / "run", work / "result"
@@ -150,20 +148,10 @@ def pretrain_folder(
         if distributed.is_first():
             shutil.rmtree(result, ignore_errors=True)
             save_model(adapted, result)
-            shutil.copy(run / callbacks.LOG, result / KEPT_LOG)
+            shutil.copy(run / log.LOG, result / KEPT_LOG)
             finish(work, output, result)
         distributed.wait()
     return adapted
-
-
-def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
-    """Return the settings of `pretrain` as a record; `ArgumentError` for an unknown key or a value out of range."""
-    given = {**settings, "steps": steps, "texts": ["-"]}
-    try:
-        return PretrainSettings.model_validate(given)
-    except ValidationError as error:
-        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given, PretrainSettings)]
-        raise ArgumentError("; ".join(lines)) from error
 
 
 class _Pretraining:
@@ -260,7 +248,7 @@ class _Pretraining:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, self._held_out))
         if distributed.is_first():
-            trainer.add_callback(callbacks.ProgressLog("pretrain", folder / callbacks.LOG))
+            trainer.add_callback(callbacks.ProgressLog("pretrain", folder / log.LOG))
         trainer.add_callback(callbacks.MarkComplete())
         with distributed.together():
             trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(folder))

@@ -152,6 +152,7 @@ def classify_windows(
         raise DataError(
             f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
         )
+    # The names of the files tell what they are made of: teacher, seed and windows.
     made_of = blake2b(f"{settings.teacher} {seed}".encode() + rows.tobytes(), digest_size=8).hexdigest()
     embedded = windows.folder / f"embeddings-{made_of}.npy"
 

@@ -175,6 +175,7 @@ def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
     than SPAN tokens or an unknown token, the term is spelled the other way. Special and unused terms, and terms that
     neither way can spell, have no tokens.
     """
+    # A vocabulary marks continuations, such as ##ing, or beginnings of words, such as Ġing.
     pieces = any(term.startswith(CONTINUATION_MARKS) for term in terms)
     marked = not pieces and any(term.startswith(WORD_MARKS) for term in terms)
     special = {*special_columns_of(terms).tolist()}
@@ -185,6 +186,7 @@ def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
         core, continues = term[len(mark or begin) :], bool(mark) or (marked and not begin)
         if core and number not in special:
             spelled[number] = (core, f" {core}") if continues else (f" {core}", core)
+    # Try the better way, then the other way for terms that are left.
     tokens_of: dict[int, tuple[int, ...]] = {}
     for way in (0, 1):
         left = [number for number in spelled if number not in tokens_of]
@@ -301,6 +303,7 @@ def write_windows(
         tokenizer("", truncation=True, max_length=length)  # it keeps and saves this setting, as after cutting
         return Windows(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    # Tokens and words go into temporary files, because a corpus can exceed the memory.
     lengths, words, without = [0], 0, 0
     with TemporaryFile(dir=folder) as tokens_file, TemporaryFile(dir=folder) as words_file:
         for ids, terms in cut(texts, Cutter(tokenizer, length, finder)):
@@ -315,6 +318,7 @@ def write_windows(
         if len(lengths) == 1:
             lacks = "no text with a word of the output vocabulary" if without else "no text to learn from"
             raise DataError(f"the corpus has {lacks}")
+        # Offsets [n + 1] of the windows in the tokens.
         arrays: dict[str, np.ndarray] = {"offsets": np.cumsum(lengths, dtype=np.int64)}
         arrays["tokens"], header = np.memmap(tokens_file, dtype=np.int32, mode="r"), {}
         if finder is not None:

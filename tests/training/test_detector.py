@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vocable.training.guard import Collapse, CollapseDetector, CollapseKind
+from vocable.training.detector import Collapse, CollapseDetector, CollapseKind, History
 from vocable.training.objective import BatchStatistics
 from vocable.training.recipe import TrainingSettings
 
@@ -70,6 +70,29 @@ def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Collaps
         assert watched([*short, HEALTHY, *short]) is None
 
 
+@pytest.mark.parametrize(("share", "step"), [(0.975, 11), (1.025, 11), (0.96, None), (1.04, None)])
+def test_a_loss_that_falls_back_to_chance_is_met(share: float, step: int | None) -> None:
+    lost = batches(20, loss=share * math.log(32))
+    collapse = watched([HEALTHY, *lost])
+    assert (collapse and (collapse.kind, collapse.step)) == (step and (CollapseKind.LOST, step))
+    assert watched([HEALTHY, *lost[:9], HEALTHY, *lost[:9]]) is None
+    assert watched([*batches(1, loss=0.8 * math.log(32)), *lost]) is None  # a model that knew nothing
+
+
+def test_the_largest_share_and_movement_are_remembered() -> None:
+    costs = [{"query": 0.1}, {"query": 0.3, "document": 0.2}, {"query": 0.2}]
+    run = [replace(HEALTHY, shares=c, movement=m) for c, m in zip(costs, [0.0, 0.04, 0.01], strict=True)]
+    collapse = watched([*run, *batches(1, finite=False)])
+    assert collapse is not None
+    assert collapse.history == History({"query": 0.3, "document": 0.2}, 0.04)
+    again = CollapseDetector(SETTINGS)
+    detector = CollapseDetector(SETTINGS)
+    for step, batch in enumerate(run, start=1):
+        detector.see(step, batch)
+    again.restore(json.loads(json.dumps(detector.state())))
+    assert again.history == collapse.history
+
+
 def test_a_loss_of_almost_0_is_success_later_and_with_a_teacher() -> None:
     learned = [*batches(30), *batches(270, loss=0.0)]
     assert watched(learned) is None
@@ -102,7 +125,9 @@ def test_a_run_within_the_bounds_passes(losses: list[float], terms: list[float],
         replace(HEALTHY, loss=loss, query_terms=count, document_terms=count, empty_queries=empty)
         for loss, count in islice(zip(cycle(losses), cycle(terms), strict=False), 300)
     ]
-    assume(any(abs(loss - math.log(32)) > 0.01 for loss in losses))  # not the loss of guessing, again and again
+    # Not the loss of guessing, again and again.
+    assume(any(abs(loss - math.log(32)) > 0.01 for loss in losses))
+    assume(sum(abs(loss - math.log(32)) <= 0.03 * math.log(32) for loss in losses) < min(10, len(losses)))
     assert watched(seen) is None
 
 
