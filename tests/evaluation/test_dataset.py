@@ -157,7 +157,7 @@ def test_what_the_convention_leaves_out_is_said_and_stored(
     assert "other: convention trec_eval; equal scores by id" in shown
     old = [{name: value for name, value in stored[0].items() if name != "convention"}]
     (tmp_path / "old.json").write_text(json.dumps(old), encoding="utf-8")
-    assert "convention: Field required" in refused(capsys, "compare", tmp_path / "old.json")
+    assert "convention: this key is missing" in refused(capsys, "compare", tmp_path / "old.json")
 
 
 @pytest.mark.usefixtures("few_answers")

@@ -169,6 +169,9 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
         for name in ("toy + BM25", "run + BM25", "search (sparse=1,bm25=1)"):
             assert by_name[name][measure] == expected, (name, measure)
         assert vo.evaluate(collection, dataset, [measure])[0].per_query[measure] == expected
+    together = vo.evaluate({"toy": toy_model, "my": collection}, dataset, ["nDCG@3"], bm25=True, time_queries=0)
+    names = [one.name for one in together.evaluations]  # the first that is named is the baseline
+    assert (names[:2], names[-1]) == (["toy", "my: search (sparse=1,bm25=1)"], "BM25")
 
 
 FOLDER = os.environ.get("VOCABLE_TREC_EVAL")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from tests.evaluation.rankings import sparse_ranking
+from vocable.core.tables import NONE
 from vocable.data import Document, Qrel, Query, ScoredDoc
 from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import encode_dataset
+from vocable.evaluation.measures import JudgedMeasures, Measure
 from vocable.evaluation.plans import evaluate_system
 from vocable.evaluation.quality import evaluate_run, notes, quality_table
 from vocable.evaluation.retrievers import sparse_index
@@ -139,9 +142,46 @@ def test_a_measure_is_called_as_it_was_asked() -> None:
     assert result.per_query["MRR@10"] == result.per_query["RR@10"]
 
 
-def test_a_measure_that_fails_on_the_data_is_named() -> None:
+def test_a_query_without_a_value_has_0() -> None:
+    """Accuracy divides by the number of pairs of a relevant and another hit: only q2 has one."""
+    run = [ScoredDoc("q1", "d1", 1.0), ScoredDoc("q2", "d2", 2.0), ScoredDoc("q2", "d1", 1.0)]
+    result = evaluate_run("x", run, DATASET, ["nDCG@10", "Accuracy", "Judged@5"])
+    assert result.per_query["Accuracy"] == {"q1": 0.0, "q2": 1.0, "q4": 0.0}
+    assert not result.uncomputed
+
+
+def test_ids_that_a_program_cannot_read_are_said() -> None:
+    result = evaluate_run("x", RUN, DATASET, ["nDCG@10", "ERR@10", "Judged@5"])
+    assert result.uncomputed == {"ERR@10": "ERR@10 cannot be computed: perl ended with status 25"}
+    assert result.values == evaluate_run("x", RUN, DATASET, ["nDCG@10", "Judged@5"]).values
+
+
+def test_a_measure_that_cannot_be_computed_is_a_dash_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = JudgedMeasures._computed
+
+    def fails(self: JudgedMeasures, measure: Measure, ordered: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        if measure.name == "Bpref":
+            raise RuntimeError("a line\nof perl")
+        return computed(self, measure, ordered)
+
+    before = evaluate_run("y", RUN, DATASET, ["Bpref", "nDCG@10", "Rprec"])
+    monkeypatch.setattr(JudgedMeasures, "_computed", fails)
+    result = evaluate_run("x", RUN, DATASET, ["Bpref", "nDCG@10", "Rprec"])
+    assert result.values == {name: before.values[name] for name in ("nDCG@10", "Rprec")}
+    assert result.uncomputed == {"Bpref": "Bpref cannot be computed: a line of perl"}
+    assert result.queries == 3
+    table = result.table()
+    assert table.rows[0][table.header.index("Bpref")] == NONE
+    assert "Bpref cannot be computed: a line of perl" in str(result)
     with pytest.raises(ArgumentError):
-        evaluate_run("x", [ScoredDoc("q1", "d1", 1.0)], DATASET, ["Accuracy"])
+        result.value("Bpref")
+    both = compare([before, result])  # p-values of the other measures
+    assert both.p_values == ({"nDCG@10": 1.0, "Rprec": 1.0},)
+    assert "x: Bpref cannot be computed" in str(both)
+    assert json.loads(json.dumps(result.to_json()))["uncomputed"] == result.uncomputed
+    monkeypatch.undo()
+    with pytest.raises(ArgumentError):
+        compare([before, evaluate_run("z", RUN, DATASET, ["nDCG@10"])])
 
 
 def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> None:

@@ -9,6 +9,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
+from tests.toys import killed
 from vocable.core.storage import read_record
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
@@ -73,9 +74,6 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
 ) -> None:
     pytest.importorskip("matplotlib")
     output, model = tmp_path / "chosen", backbones["bert"]
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "answer_times", killed)

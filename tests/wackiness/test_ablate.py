@@ -156,7 +156,7 @@ def test_terms_that_are_no_expansion_here_do_not_count() -> None:
     [point] = remove_wackiest(ablation, np.arange(V), [V], draws=2).points
     assert [outcome.terms for outcome in (point.wacky, *point.random)] == [len(ablation.expansion_terms)] * 3
     assert {outcome.share for outcome in point.random} == {1.0}
-    assert [point.measures[name].wacky_is for name in MEASURES] == ["inside"] * 3
+    assert [point.measures[name].differs for name in MEASURES] == [False] * 3
 
 
 def test_draws_depend_on_nothing_but_the_seed(ablation: Ablation) -> None:
@@ -176,7 +176,7 @@ def test_the_band_is_the_mean_and_two_standard_deviations() -> None:
     point = ThresholdResult.of(10, wacky, random, {"RR": 0.625})
     std = float(np.std(values, ddof=1))
     found = point.measures["RR"]
-    assert (found.wacky, found.difference, found.p, found.wacky_is) == (0.0625, -0.5625, 0.01, "below")
+    assert (found.wacky, found.difference, found.p, found.differs) == (0.0625, -0.5625, 0.01, True)
     assert found.random == pytest.approx({"mean": 0.5, "std": std, "low": 0.5 - 2 * std, "high": 0.5 + 2 * std})
 
 

@@ -18,7 +18,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.options import check
 from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import ExpansionData
-from vocable.wackiness.measure import SCORES_KEY, SCORES_SCHEMA, ExpanderWackiness, by_kind, term_cards, write_scores
+from vocable.wackiness.measure import SCORES_KEY, ExpanderWackiness, by_kind, term_cards, write_scores
 from vocable.wackiness.report import kinds_table
 from vocable.wackiness.score import Wackiness
 
@@ -96,7 +96,7 @@ def test_a_file_of_no_scores_is_refused(stored: Path, tmp_path: Path) -> None:
 def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
     table, text = pq.read_table(stored), pq.read_schema(stored).metadata[SCORES_KEY]
 
-    def rewritten(old: bytes, new: bytes, columns: list[str] = SCORES_SCHEMA.names) -> None:
+    def rewritten(old: bytes, new: bytes, columns: list[str] = table.schema.names) -> None:
         assert old in text
         changed = table.select(columns).replace_schema_metadata({SCORES_KEY: text.replace(old, new)})
         pq.write_table(changed, stored)

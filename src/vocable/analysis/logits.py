@@ -145,16 +145,19 @@ def logit_statistics(
     stream = iter_texts(texts)
     total = len(texts) if isinstance(texts, Sized) else None
     with torch.inference_mode(), without_logits(mlm) as layer:
+        # Output terms of the model: decoder [v, d] and bias [v].
         weight, bias = _ordinary(layer, mlm, tokenizer)
         v, largest = len(weight), max(top_k, default=1)
         if min(top_k, default=1) < 1 or largest > v:
             raise ArgumentError(f"top_k must be between 1 and the {v} terms, not {list(top_k)}")
+        # Moments of each term over tokens, and sums over texts of means and deviations of the largest logits.
         terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
         tokens = positive = squares = 0  # sums of numbers of non-negative logits, exact in integers
         filled = (text for text in track(stream, "logits", total) if text.strip())
         for hidden, offsets in token_states(mlm, tokenizer, filled, min(max_length, tokenizer.model_max_length)):
             of_tokens = []
             for states in hidden.split(max(1, LOGITS_AT_ONCE // v)):
+                # Logits of a few tokens [s, v].
                 block = nn.functional.linear(states, weight, bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
@@ -162,6 +165,7 @@ def logit_statistics(
                 tokens, positive = tokens + len(numbers), positive + sum(numbers)
                 squares += sum(number * number for number in numbers)
                 of_tokens.append(_token_scores(block, top_k))
+            # Means over the tokens of each text [b, scores], so that all texts count equally.
             of_texts = np.add.reduceat(np.concatenate(of_tokens), offsets[:-1]) / np.diff(offsets)[:, None]
             scores += of_texts.sum(axis=0)
             count += len(of_texts)
@@ -219,9 +223,11 @@ def recoverability(
     """
     usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
+    # The largest logit of each term in each text [m, v].
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
-        (weight, bias), length = _ordinary(layer, mlm, tokenizer), min(max_length, tokenizer.model_max_length)
+        weight, bias = _ordinary(layer, mlm, tokenizer)
+        length = min(max_length, tokenizer.model_max_length)
         for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), length):
             pooled.append(max_logits(hidden, weight, bias, offsets).cpu().numpy())
     return compare_clusters(np.concatenate(pooled), true)

@@ -28,6 +28,7 @@ from vocable.encoding.vectors import VectorsMeta, read_shards, token_names, voca
 from vocable.engines.protocols import holds_index
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.exact_numpy import windows_of
 from vocable.options import Count, CountOrZero, checked
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def analyze_weights(
     records = []
     for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, max_terms), max_terms, strict=True):
         for least in min_count:
+            # True for terms that enough texts have [v].
             often = moments.counts >= least
             count = int(often.sum())
             records.append(TermWeights(k, least, count, float(moments.std()[often].mean()) if count else None))
@@ -170,7 +172,6 @@ def analyze_weights(
 
 PERCENTILES = (50, 90, 99, 100)
 POSTING_BYTES, OFFSET_BYTES = 6, 8  # a document and a weight; the start of a postings list
-LIST_TEXTS = 65_536  # texts per list of a term, as in `indexes.exact_kernels`, which would import numba
 
 
 class PostingLengths(NamedTuple):
@@ -319,7 +320,7 @@ class _Counts:
         order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
         lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
         total, texts = int(self.counts.sum()), int(self._texts.sum())
-        starts = len(self.counts) * max(1, -(-texts // LIST_TEXTS)) + 1
+        starts = len(self.counts) * windows_of(texts) + 1
         return PostingStatistics(
             max_terms=max_terms,
             texts=texts,
@@ -354,7 +355,9 @@ def gini(lengths: NDArray[np.int64]) -> float:
 
 def _l0(texts: NDArray[np.int64]) -> dict[str, float]:
     """Return mean, standard deviation and percentiles of the terms per text; texts[i] is the number with i terms."""
-    n, sizes, below = max(1, int(texts.sum())), np.arange(len(texts), dtype=np.float64), np.cumsum(texts)
+    n = max(1, int(texts.sum()))
+    sizes = np.arange(len(texts), dtype=np.float64)
+    below = np.cumsum(texts)
     mean = float(sizes @ texts / n)
     std = float(((sizes - mean) ** 2 @ texts / n) ** 0.5)
     # A percentile is the smallest number of terms that this share of the texts does not exceed.

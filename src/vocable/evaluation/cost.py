@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from vocable.core.progress import progress, track
 from vocable.core.tables import NONE, short
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.postings import compile_loops
 
 TIMED_ANSWERS = 200  # answers of each system; ten are slower than the 95th percentile
 TURN = 16  # consecutive queries for the same system
@@ -83,7 +82,12 @@ def flops(queries: csr_array, documents: csr_array) -> float:
     """
     if queries.shape[1] != documents.shape[1]:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {documents.shape[1]}")
-    return float(np.dot(activation_rates(queries), activation_rates(documents)))
+    return flops_of_rates(activation_rates(queries), activation_rates(documents))
+
+
+def flops_of_rates(queries: NDArray[np.float64], documents: NDArray[np.float64]) -> float:
+    """Return FLOPS by the activation rates [v] of queries and of documents."""
+    return float((queries * documents).sum())  # the last digit of `np.dot` depends on the number of threads
 
 
 def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
@@ -100,7 +104,7 @@ class TimedSystem(NamedTuple):
 
 
 def answer_times(
-    systems: Sequence[TimedSystem], queries: Sequence[str], *, answers: int = TIMED_ANSWERS, seed: int = 0
+    systems: Sequence[TimedSystem], queries: Sequence[str], *, answers: int = TIMED_ANSWERS
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return the milliseconds of encoding [t] and of each search [searches, t] by system, for one query at a time.
 
@@ -110,9 +114,9 @@ def answer_times(
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
-    compile_loops()  # else the searches change to them at some query
+    # Seconds by system: encoding [t], searches [searches, t].
     repeated = [queries[row] for row in timed_rows(len(queries), answers)]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     times = [(np.empty(len(repeated)), np.empty((len(system.searches), len(repeated)))) for system in systems]
     with progress("time answers", len(repeated) * len(systems)) as advance:
         for first in range(0, len(repeated), TURN):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,13 +17,11 @@ from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, check_unchanged
 from vocable.encoding.protocol import Role
 from vocable.encoding.stream import encode_stream
-from vocable.encoding.text_encoder import TextEncoder, warn_of_unknown
+from vocable.encoding.text_encoder import TextEncoder, warn_of_cut, warn_of_unknown
 from vocable.encoding.vectors import Sources, read_vectors
 from vocable.errors import DataError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.options import DType, LongDocuments
-
-logger = logging.getLogger(__name__)
 
 
 class Encoded(NamedTuple):
@@ -80,7 +77,10 @@ def encode_dataset(
     # Queries first: they are few, and warm up the model before the documents are timed.
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
-    matrices, dense, encoders, seconds = list[csr_array](), list[np.ndarray](), list[TextEncoder](), 0.0
+    matrices = list[csr_array]()
+    dense = list[np.ndarray]()
+    encoders = list[TextEncoder]()
+    seconds = 0.0
     total = sum(map(len, texts.values()))
     with progress(title, total) if keep is None else nullcontext(lambda done, more="": None) as advance:
         for role, documents in texts.items():
@@ -110,9 +110,7 @@ def encode_dataset(
                 stored = read_vectors(folder)
                 matrices.append(stored.matrix)
                 dense += [] if stored.dense is None else [stored.dense]
-            if encoder.truncated:
-                counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
-                logger.warning("%d of %d %s texts were truncated to %d tokens", *counts)
+            warn_of_cut(encoder.truncated, len(documents), f"{role} texts", encoder.max_length)
             if keep is None:
                 warn_of_unknown(encoder.unknown, len(documents), f"{role} texts")
     queries, sparse = _with_idf(encoders[0], *matrices)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
@@ -110,6 +111,7 @@ def evaluate(
     named = named_systems(systems)
     kinds = {name: _kind(system) for name, system in named.items()}
     _check_systems(named, kinds, options)
+    # Check everything that can be checked before the first model encodes.
     if grid is None and figure is not None:
         raise ArgumentError("`figure` needs `grid`")
     if grid is not None and (options["hybrid"] or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
@@ -124,6 +126,7 @@ def evaluate(
     for file in (per_query, output):
         if file is not None:
             check_file(file)
+    # Compare the systems, or search each with all settings of the grid.
     judged = _judged(dataset, named, kinds, options, bm25=bm25)
     result: ComparedEvaluations | SearchGrid
     if settings is None:
@@ -136,6 +139,10 @@ def evaluate(
             words = lexical_index(judged, time_queries=time_queries, language=options["language"])
             points.append(GridPoint("BM25", None, evaluate_words(words, judged, measures)))
         result = SearchGrid(points)
+    # A table without a value has a reason for each measure.
+    if not any(evaluation.values for evaluation in result.evaluations):
+        raise ArgumentError(f"{judged.name}: {'; '.join(result.evaluations[0].uncomputed.values())}")
+    # A file that cannot be written loses no result: the error has it.
     try:
         if figure is not None and isinstance(result, SearchGrid):
             save_figure(flops_figure(result.points), Path(figure))
@@ -186,6 +193,8 @@ def _check_systems(named: Mapping[str, System], kinds: Mapping[str, Kind], optio
     if "index" not in kinds.values():
         if options["weights"] is not None or options["folds"] is not None:
             raise ArgumentError("`weights` and `folds` need an index, whose spaces they fuse")
+        if options["feedback"]:
+            raise ArgumentError("feedback needs an index, whose search it is an option of")
     elif max_length is not None or long_documents != "truncate":
         raise ArgumentError("an index is already encoded: omit `max_length` and `long_documents`")
     for name, system in named.items():
@@ -219,11 +228,13 @@ def _judged(
     bm25: bool,
 ) -> Dataset:
     """Return the given dataset, or read it, or read its separate files; read only the parts that the systems need."""
+    # BM25 of the dataset is needed for all systems but indexes, which have their own.
     lexical = bm25 or (bool(options["hybrid"] or options["rerank"]) and {*kinds.values()} != {"index"})
     if "language" in changed(EvaluationOptions, options):
         expanders = [name for name, kind in kinds.items() if kind == "lexical" and named[name] != BM25]
         if expanders or not (lexical or "lexical" in kinds.values()):
             raise ArgumentError("language needs plain BM25: `bm25`, `hybrid` or the system bm25")
+    # Read no more than the systems need: a run has its hits, an index its documents.
     judgments, queries, corpus = options["judgments"], options["queries"], options["corpus"]
     needs_queries = lexical or any(kind != "run" for kind in kinds.values())
     needs_documents = lexical or any(kind not in ("run", "index") for kind in kinds.values())
@@ -240,6 +251,7 @@ def _judged(
         if needs_documents and corpus is None:
             raise ArgumentError("documents are searched: `corpus` is required, too")
         judged = load_files(judgments, queries, corpus if needs_documents else None)
+    # The caller's convention goes before the collection's.
     convention, ties = options["convention"] or judged.convention, options["ties"] or judged.ties
     return replace(judged, convention=convention, ties=ties)
 
@@ -293,17 +305,27 @@ def _evaluations(
     bm25: bool,
     time_queries: int,
 ) -> list[Evaluation]:
-    """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25."""
-    hybrid, reranking, evaluations = options["hybrid"], select(RerankOptions, options), list[Evaluation]()
+    """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25.
+
+    Indexes are measured first, before anything is encoded; the results are in the order of the systems.
+    """
+    hybrid = options["hybrid"]
+    reranking = select(RerankOptions, options)
+    results: dict[str, list[Evaluation]] = {name: [] for name in named}
+    # BM25 of the dataset, indexed once for all systems that are fused with it.
     index_words = partial(lexical_index, dataset, time_queries=time_queries, language=options["language"])
     words = index_words() if bm25 or (hybrid and {*kinds.values()} != {"index"}) else None
     for name, kind in sorted(kinds.items(), key=lambda named_kind: named_kind[1] != "index"):
-        system, indexes = named[name], dict[Space, SpaceIndex]()
+        system = named[name]
+        evaluations = results[name]
+        indexes = dict[Space, SpaceIndex]()
+        # An index ranks by itself, in each of its spaces.
         if kind == "index":
             of_index = _of_index(system, dataset, measures, options)
             several = len(named) > 1
             evaluations += [replace(each, name=f"{name}: {each.name}") if several else each for each in of_index]
             continue
+        # The spaces of a system that is no index: its ranking, dense vectors, words.
         queries, power = judged_queries(dataset), None
         if kind == "run":
             assert isinstance(system, str | os.PathLike)
@@ -324,6 +346,7 @@ def _evaluations(
                 indexes |= {} if dense is None else {"dense": dense}
         if words is not None:
             indexes["bm25"] = words
+        # The system itself, reranked, and fused.
         retriever = DatasetRetriever(name, dataset, indexes, options["device"])
         judged = Judged(retriever, queries, dataset, measures, query_idf=power)
         cost = indexes["sparse"].cost
@@ -333,9 +356,8 @@ def _evaluations(
             evaluations.append(judged.evaluate(f"{name} reranked", {"sparse": 1.0}, cost=cost, **reranking))
         if hybrid:
             evaluations += evaluate_fusions(judged, retriever)
-    if bm25 and words is not None:
-        evaluations.append(evaluate_words(words, dataset, measures))
-    return evaluations
+    of_words = [evaluate_words(words, dataset, measures)] if bm25 and words is not None else []
+    return [*chain(*results.values()), *of_words]
 
 
 def _ranking_of_run(run: Sequence[ScoredDoc], dataset: Dataset) -> Ranking:

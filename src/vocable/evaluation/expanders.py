@@ -115,7 +115,8 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
         ArgumentError: there is no such expander, or it does not expand texts of this role.
         ModelError: the model cannot be loaded.
     """
-    documents, expander = as_texts(documents, "documents"), expander_class(name, role)
+    documents = as_texts(documents, "documents")
+    expander = expander_class(name, role)
     if expander is None:
         raise ArgumentError(f"{name!r} is not an expander: use {_expanders()}")
     return expander.open(_resolve(name)[1], documents, device, None)

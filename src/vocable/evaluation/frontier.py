@@ -69,11 +69,11 @@ class ModelSelection(Tabled):
     @property
     def measure(self) -> str:
         """Return the name of the measure of quality."""
-        return next(iter(self.points[0].evaluation.values))
+        return self.points[0].evaluation.measures[0]
 
     def quality(self, point: GridPoint) -> float:
         """Return the quality of a setting."""
-        return point.evaluation.values[self.measure]
+        return point.evaluation.value(self.measure)
 
     def frontier(self, cost: str) -> list[GridPoint]:
         """Return the Pareto-optimal settings for quality and a field of `Cost`, by increasing cost.
@@ -109,7 +109,8 @@ class ModelSelection(Tabled):
 
     def to_json(self) -> dict[str, object]:
         """Return all settings as JSON values; the recommended setting is marked."""
-        frontiers, recommended = {name: self.frontier(name) for name in COSTS}, self.recommended()
+        frontiers = {name: self.frontier(name) for name in COSTS}
+        recommended = self.recommended()
         settings = []
         for point in self.points:
             row = _with_intervals(point)
@@ -121,18 +122,21 @@ class ModelSelection(Tabled):
         return about | {"settings": settings, "fusions": [_with_intervals(point) for point in self.fusions]}
 
     def _models(self) -> Table:
+        # Whole vectors, reranked or not, and fusions. The p-values compare with the first.
         shown = [point for point in self.points if point.setting and {*point.setting.changed()} <= {"rerank"}]
         shown += self.fusions
         whole = [point.evaluation for point in shown]
         header, rows, groups = ["model"], [[f"{point.system} {point.setting or ''}".strip()] for point in shown], []
         p_values = [None, *compare(whole).p_values]
-        for measure in whole[0].values:
+        # Three columns a measure: value, interval over queries, p.
+        for measure in whole[0].measures:
             header += [measure, "95%", "p"]
             groups.append(3)
             for row, evaluation, p in zip(rows, whole, p_values, strict=True):
-                low, high = _interval(evaluation.per_query[measure])
-                row += [f"{evaluation.values[measure]:.4f}", f"{low:.3f}–{high:.3f}"]
-                row.append(NONE if p is None else p_value(p[measure]))
+                of_queries = evaluation.per_query.get(measure)
+                low, high = _interval(of_queries) if of_queries else (0.0, 0.0)
+                row += [evaluation.cell(measure), f"{low:.3f}–{high:.3f}" if of_queries else NONE]
+                row.append(NONE if p is None or measure not in p else p_value(p[measure]))
         names, costs = cost_columns([replace(each.cost or Cost(), matched=None) for each in whole])
         title = f"{whole[0].dataset}, {whole[0].queries} queries, whole vectors"
         rows = [row + more for row, more in zip(rows, costs, strict=True)]
@@ -149,6 +153,7 @@ class ModelSelection(Tabled):
 
     def _settings(self) -> Table:
         shown, recommended = swept(self.points), self.recommended()
+        # The Pareto-optimal points by the mark that they get, a mark for each cost.
         frontiers = {mark: self.frontier(cost) for cost, (mark, _) in COSTS.items()}
         limits = [SETTING_COLUMNS[name] for name in shown]
         header, rows = ["model", *limits, *self.points[0].evaluation.values, *COST_COLUMNS.values(), "optimal"], []

@@ -73,7 +73,8 @@ class Setting:
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
         """Return max_terms, min_weight and mass for pruning the role's vectors with `vocable.prune`."""
-        max_terms, mass = getattr(self, f"{role}_max_terms"), getattr(self, f"{role}_mass")
+        max_terms = getattr(self, f"{role}_max_terms")
+        mass = getattr(self, f"{role}_mass")
         return max_terms or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
 
     def plan(self, k: int, reranking: RerankOptions) -> SearchPlan:
@@ -112,7 +113,8 @@ class GridPoint(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """Return the point as JSON values, without the values of single queries."""
-        evaluation, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
+        evaluation = self.evaluation.to_json()
+        setting = None if self.setting is None else vars(self.setting)
         del evaluation["name"], evaluation["per_query"]
         return {"system": self.system, "setting": setting, **evaluation}
 
@@ -164,19 +166,23 @@ def search_grid(
     documents per query. `k` is the number of results; no measure may look deeper. `reranking` is for settings with
     `rerank`; the milliseconds of each query [q] are put into `rerank_times`.
     """
+    # Settings with the same pruned documents share an index.
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
-    k, whole = encoded.dataset.search_depth(k), judged_queries(encoded.dataset, encoded.queries)
+    k = encoded.dataset.search_depth(k)
+    whole = judged_queries(encoded.dataset, encoded.queries)
     with progress("search", total=len(settings)) as advance:
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)
             index = ExactIndex(documents, encoded.document_ids)
             for setting in (each for each in settings if each.limits("document") == limits):
+                # Search as everywhere, by a plan.
                 search = SpaceIndex(partial(_searched, index, encoded, setting), Cost())
                 plan = setting.plan(k, reranking)
                 ranking = plan.page(
                     DatasetRetriever(name, encoded.dataset, {"sparse": search}, device).rank(whole, plan)
                 )
+                # What the search costs is counted, not timed.
                 queries = prune(encoded.queries, *setting.limits("query"))
                 matches = index.matched(queries, minimum_match=setting.minimum_match)
                 cost = Cost(
@@ -254,9 +260,9 @@ class SearchGrid(Tabular):
             setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
             costs = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
             cells = [NONE if value is None else f"{value:.4g}" for value in costs]
-            values = [f"{value:.4f}" for value in point.evaluation.values.values()]
+            values = [point.evaluation.cell(measure) for measure in first.measures]
             rows.append([point.system] * several + setting + cells + values)
-        header += ["L0_q", "L0_d", "FLOPS", "matched", *first.values]
+        header += ["L0_q", "L0_d", "FLOPS", "matched", *first.measures]
         return Table(f"{first.dataset}, {first.queries} queries", header, rows, notes=grid_notes(self.points))
 
 
@@ -285,7 +291,7 @@ def flops_figure(points: Sequence[GridPoint]) -> Figure:
         curves: dict[str, list[Point]] = defaultdict(list)
         for system, setting, evaluation in points:
             flops = evaluation.cost.flops if evaluation.cost is not None else None
-            if flops:
+            if flops and measure in evaluation.values:
                 label = "" if setting is None else "/".join(f"{getattr(setting, name):g}" for name in shown)
                 used = [(name, getattr(setting, name, 0)) for name in variants]
                 curve = ", ".join([system, *(f"{name}={value}" for name, value in used if value)])

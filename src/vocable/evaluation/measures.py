@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import log2
-from subprocess import SubprocessError
+from subprocess import CalledProcessError
 from typing import Any, TypeAlias
 
 from vocable.errors import ArgumentError, MissingExtraError, require_extra
@@ -153,6 +154,7 @@ def _other(name: str) -> Measure:
         known = ", ".join(MEASURE_FORMULAS)
         raise MissingExtraError(f"measure {name!r}: {hint}Measures beyond {known}: {error}") from error
     try:
+        # The name that ir_measures gives may be a measure with a formula here.
         measure = ir_measures.parse_measure(name)
         cutoff = measure.params.get("cutoff", 1)
         _check_cutoff(name, cutoff)
@@ -166,6 +168,7 @@ def _other(name: str) -> Measure:
         raise ArgumentError(f"measure {name!r}: it has no parameter {error}") from error
     except (AssertionError, TypeError, ValueError) as error:
         raise ArgumentError(f"measure {name!r}: {' '.join(str(error).split())}") from error
+    # The least level of a relevant document, and the depth of the measure; 0 for all hits.
     level = measure["rel"] if "rel" in measure.SUPPORTED_PARAMS else None
     depth = measure.params.get("cutoff", 0)
     return Measure(str(measure), depth, level if isinstance(level, int) else None, measure=measure)
@@ -179,6 +182,13 @@ def _near(name: str, known: Sequence[str], otherwise: Sequence[str]) -> str:
     return ", ".join(f"{one}{at}{cutoff}" for one in [by_lower[word] for word in near] or otherwise)
 
 
+def _reason(error: Exception) -> str:
+    """Return the reason of an error of whichever program, in one line."""
+    if isinstance(error, CalledProcessError):
+        return f"{error.cmd[0]} ended with status {error.returncode}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class JudgedMeasures:
     """Evaluate rankings of a judged dataset; `measures` is {name: measure}."""
 
@@ -187,18 +197,16 @@ class JudgedMeasures:
         self._grades: dict[str, dict[str, int]] = {}
         for judgment in judged.judgments:
             self._grades.setdefault(judgment.query_id, {})[judgment.doc_id] = judgment.relevance
-        self._evaluator: Any = None
-        if others := [measure.measure for measure in dict.fromkeys(measures.values()) if measure.formula is None]:
-            try:
-                self._evaluator = require_extra("ir_measures", "measures").evaluator(others, list(judged.judgments))
-            except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
-                raise self._impossible(error) from error
+        self._evaluators: dict[str, Any] = {}
 
-    def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    def per_query(
+        self, answers: Mapping[str, Mapping[str, float]], uncomputed: dict[str, str] | None = None
+    ) -> dict[str, dict[str, float]]:
         """Return {measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
 
         The value of a query without an answer is the measure's default, usually 0. BEIR's convention (`Dataset`) drops
-        the document with the id of the query. Equal scores are in the dataset's order of ties.
+        the document with the id of the query. Equal scores are in the dataset's order of ties. A measure that cannot be
+        computed is an `ArgumentError`; with `uncomputed` it is left out, and its reason is put there.
 
         >>> from vocable.data import Qrel, Query
         >>> toy = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], [Qrel("q1", "d", 1)])
@@ -206,15 +214,22 @@ class JudgedMeasures:
         >>> measures.per_query({"q1": {"d": 2.0}, "q2": {}})
         {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
         """
+        # Hits by query, with equal scores in the dataset's order of ties.
         ordered = {query: self._ordered(query, hits) for query, hits in answers.items()}
-        others = self._other_values(ordered)
         values: dict[str, dict[str, float]] = {}
         for name, measure in self.measures.items():
-            if measure.formula is None:
-                of_measure, default = others[measure.name], float(measure.measure.DEFAULT)
-                values[name] = {query: of_measure.get(query, default) for query in answers}
-            else:
+            if measure.formula is not None:
                 values[name] = {query: self._value(measure, query, hits) for query, hits in ordered.items()}
+                continue
+            # A program behind ir_measures may fail in any way.
+            try:
+                of_measure = self._other_values(measure, ordered)
+                values[name] = {query: of_measure.get(query, float(measure.measure.DEFAULT)) for query in answers}
+            except Exception as error:
+                reason = f"{name} cannot be computed: {_reason(error)}"
+                if uncomputed is None:
+                    raise ArgumentError(f"{self._dataset.name}: {reason}") from error
+                uncomputed[name] = reason
         return values
 
     def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -239,29 +254,34 @@ class JudgedMeasures:
         hits = [grades.get(document) for document in ordered[: measure.cutoff or None]]
         return measure.formula(hits, grades.values(), measure.cutoff, measure.level or 1)
 
-    def _other_values(self, ordered: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:
-        """Return the values of the measures that ir_measures computes, by their own names.
+    def _other_values(self, measure: Measure, ordered: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """Return the values of a measure that ir_measures computes.
 
         Several programs compute them, and each orders equal scores differently: so hits get scores n, n - 1, ..., 1.
+        A query whose value is a division by zero has none, unless that is true of all queries.
         """
-        values: dict[str, dict[str, float]] = {measure.name: {} for measure in self.measures.values()}
-        if self._evaluator is None:
+        try:
+            return self._computed(measure, ordered)
+        except ArithmeticError:
+            values = dict[str, float]()
+            for query, hits in ordered.items():
+                with suppress(ArithmeticError):
+                    values |= self._computed(measure, {query: hits})
+            if not values:
+                raise
             return values
+
+    def _computed(self, measure: Measure, ordered: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        if measure.name not in self._evaluators:
+            make = require_extra("ir_measures", "measures").evaluator
+            self._evaluators[measure.name] = make([measure.measure], list(self._dataset.judgments))
         falling = {
             query: {document: float(len(hits) - rank) for rank, document in enumerate(hits)}
             for query, hits in ordered.items()
         }
-        try:
-            for metric in self._evaluator.iter_calc(falling):
-                values[str(metric.measure)][metric.query_id] = float(metric.value)
-        except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
-            raise self._impossible(error) from error
-        return values
+        return {metric.query_id: float(metric.value) for metric in self._evaluators[measure.name].iter_calc(falling)}
 
     def _ordered(self, query: str, hits: Mapping[str, float]) -> list[str]:
         """Return the hits that count, best first."""
         ordered = in_order(hits, self._dataset.ties)
         return [document for document in ordered if self._dataset.convention != "beir" or document != query]
-
-    def _impossible(self, error: Exception) -> ArgumentError:
-        return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")

@@ -32,6 +32,7 @@ from vocable.indexes.ranking import Ranking
 from vocable.options import DType, Fusion, RerankOptions, SearchOptions, check, checked, defaults
 
 STEPS = 10  # tuned weights are multiples of 1 / STEPS
+ERRORS = 0.5  # standard errors from the best weights, within which more even weights are taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +85,21 @@ class Judged:
         The scores of a fusion depend on the number of hits that are fused. A value thus equals the value of a search
         for k results, and does not depend on the other measures. Also returns the shallowest ranking.
         """
+        # Measures by the number of results that they look at, each with a ranking.
         by_depth: dict[int, list[str]] = {}
         for measure, parsed in parse_measures(self.measures).items():
             by_depth.setdefault(parsed.cutoff or DEFAULT_DEPTH, []).append(measure)
         rankings = {k: ranked(k) for k in sorted(by_depth)}
         parts = [evaluate_run(name, ranking, self.dataset, by_depth[k]) for k, ranking in rankings.items()]
+        # Put the values together in the order of the measures.
         names = list(parse_measures(self.measures))
         values = {measure: value for part in parts for measure, value in part.values.items()}
         per_query = {measure: value for part in parts for measure, value in part.per_query.items()}
         whole = replace(
             parts[-1],
-            values={measure: values[measure] for measure in names},
-            per_query={measure: per_query[measure] for measure in names},
+            values={measure: values[measure] for measure in names if measure in values},
+            per_query={measure: per_query[measure] for measure in names if measure in values},
+            uncomputed={measure: line for part in parts for measure, line in part.uncomputed.items()},
             relevant_from={measure: level for part in parts for measure, level in part.relevant_from.items()},
         )
         return whole, next(iter(rankings.values()))
@@ -204,7 +208,7 @@ def evaluate_index(
     if plan.reranks:
         evaluations.append(search.evaluate(f"{label} reranked", weights, plan.fusion, **plan.reranking))
     alone = [search.evaluate(space, {space: 1.0}) for space in spaces if {space} != weights.keys()]
-    evaluations += sorted(alone, key=lambda evaluation: -evaluation.values[str(measures[0]).strip()])
+    evaluations += sorted(alone, key=lambda evaluation: -evaluation.value(str(measures[0]).strip()))
 
     # Fusions of the spaces.
     for chosen in _combinations(spaces) if hybrid else ():
@@ -246,19 +250,22 @@ def _keep_better(
 def tune_weights(
     judged: Judged, spaces: Sequence[Space], folds: int
 ) -> tuple[dict[Space, float], Callable[[int], Ranking]]:
-    """Return the weights of `spaces` with the highest mean of the first measure, and the ranking of a fusion.
+    """Return the most even weights of `spaces` that are about as good as the best, and the ranking of a fusion.
 
-    The fusion is cross-validated: query i is in fold i modulo `folds`, and each fold is fused with the best weights of
-    the other folds. All weights in tenths that sum to 1 are tried; among equally good weights, the most even weights
-    win.
+    The fusion is cross-validated: query i is in fold i modulo `folds`, and each fold is fused with weights that the
+    other folds choose. Equal weights and all tenths that sum to 1 are tried, by the mean of the first measure.
     """
     tenths = [parts for parts in product(range(STEPS + 1), repeat=len(spaces)) if sum(parts) == STEPS]
+    uneven = sorted((parts for parts in tenths if np.var(parts) > 0), key=np.var)
     tried = [
-        {space: part / STEPS for space, part in zip(spaces, parts, strict=True) if part}
-        for parts in sorted(tenths, key=np.var)
+        dict.fromkeys(spaces, 1.0),
+        *({space: part / STEPS for space, part in zip(spaces, parts, strict=True) if part} for parts in uneven),
     ]
-    parsed, ids = parse_measures(judged.measures[:1]), [query.id for query in judged.dataset.queries]
-    measured, values = JudgedMeasures(parsed, judged.dataset), np.zeros((len(tried), len(ids)))  # values [g, q]
+    parsed = parse_measures(judged.measures[:1])
+    ids = [query.id for query in judged.dataset.queries]
+    measured = JudgedMeasures(parsed, judged.dataset)
+    # [g, q]
+    values = np.zeros((len(tried), len(ids)))
     k = max(each.cutoff or DEFAULT_DEPTH for each in parsed.values())
     for row, weights in enumerate(track(tried, "tune")):
         ranking = judged.search(weights, k)
@@ -282,5 +289,10 @@ def tune_weights(
 
 
 def _best(values: np.ndarray) -> int:
-    """Return the first row of `values` [g, q] with the highest mean, up to rounding errors."""
-    return int(values.mean(axis=1).round(9).argmax())
+    """Return the first row of `values` [g, q] whose mean is within `ERRORS` standard errors of the highest.
+
+    The standard error is the paired difference's. Few queries choose at random among many weights that are alike.
+    """
+    lead = values[values.mean(axis=1).argmax()] - values  # [g, q]
+    errors = lead.std(axis=1) / np.sqrt(values.shape[1])
+    return int(np.flatnonzero(lead.mean(axis=1) <= ERRORS * errors + 1e-9)[0])

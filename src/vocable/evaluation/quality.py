@@ -10,7 +10,7 @@ from pathlib import Path
 from vocable.core.storage import StrPath
 from vocable.core.tables import NONE, Table, Tabular, counted, p_value
 from vocable.data.records import ScoredDoc
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
 from vocable.evaluation.measures import JudgedMeasures, Measures, parse_measures
@@ -30,6 +30,7 @@ class Evaluation(Tabular):
     Attributes:
         values: means over all judged queries; an unanswered query counts as the measure's default, usually 0.
         per_query: {measure: {query id: value}}.
+        uncomputed: {measure: a line} of measures that could not be computed, and are in neither of the two.
         unjudged: number of queries without a judgment, which are left out. For a run that is evaluated with judgments
             alone, these are the unjudged queries in the run.
         convention: the convention of the `Dataset`.
@@ -48,6 +49,7 @@ class Evaluation(Tabular):
     per_query: Mapping[str, Mapping[str, float]]
     cost: Cost | None = None
     unjudged: int = 0
+    uncomputed: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     convention: Convention = field(kw_only=True)
     ties: Ties = field(kw_only=True)
     relevant_from: Mapping[str, int] = field(kw_only=True, default_factory=dict)
@@ -56,6 +58,21 @@ class Evaluation(Tabular):
     query_idf: float | None = field(kw_only=True, default=None)
     unanswered: int = field(kw_only=True, default=0)
     note: str = field(kw_only=True, default="")
+
+    def value(self, measure: str) -> float:
+        """Return the value of a measure; raise `ArgumentError` if it could not be computed."""
+        if measure in self.uncomputed:
+            raise ArgumentError(f"{self.name} on {self.dataset}: {self.uncomputed[measure]}")
+        return self.values[measure]
+
+    def cell(self, measure: str) -> str:
+        """Return the value of a measure for a table, or a dash."""
+        return NONE if measure in self.uncomputed else f"{self.values[measure]:.4f}"
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures, those that could not be computed last."""
+        return [*self.values, *self.uncomputed]
 
     @property
     def queries(self) -> int:
@@ -89,12 +106,14 @@ def evaluate_run(
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers, unjudged = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
-    per_query = judged_measures.per_query(answers)
+    uncomputed = dict[str, str]()
+    per_query = judged_measures.per_query(answers, uncomputed)
     return Evaluation(
         name=name,
         dataset=judged.name,
         values=judged_measures.aggregated(per_query),
         per_query=per_query,
+        uncomputed=uncomputed,
         cost=cost,
         unjudged=judged.unjudged or unjudged,
         convention=judged.convention,
@@ -114,17 +133,17 @@ def quality_table(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[
     """
     first = evaluations[0]
     header, rows = ["system"], [[evaluation.name] for evaluation in evaluations]
-    for measure in first.values:
+    for measure in first.measures:
         header.append(measure)
         for row, evaluation in zip(rows, evaluations, strict=True):
-            row.append(f"{evaluation.values[measure]:.4f}")
+            row.append(evaluation.cell(measure))
         if p_values:
             header.append("p")
-            for row, cell in zip(rows, [NONE, *(p_value(p[measure]) for p in p_values)], strict=True):
-                row.append(cell)
+            for row, p in zip(rows, [{}, *p_values], strict=True):
+                row.append(p_value(p[measure]) if measure in p else NONE)
     names, costs = cost_columns([_shown(evaluation.cost) for evaluation in evaluations])
     title = f"{first.dataset}, {first.queries} queries"
-    groups = [2 if p_values else 1] * len(first.values) + ([len(names)] if names else [])
+    groups = [2 if p_values else 1] * len(first.measures) + ([len(names)] if names else [])
     rows = [row + cells for row, cells in zip(rows, costs, strict=True)]
     return Table(title, header + names, rows, groups, notes(evaluations))
 
@@ -142,7 +161,7 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
     weighed = [evaluation for evaluation in evaluations if evaluation.query_idf is not None]
     if any(evaluation.query_idf for evaluation in weighed):
         lines += _agreed(weighed, lambda evaluation: f"query weights times IDF to the power {evaluation.query_idf:g}")
-    lines += [line for say in (_unjudged, _unanswered, _identical) for line in _agreed(evaluations, say)]
+    lines += [line for say in (_unjudged, _unanswered, _identical, _uncomputed) for line in _agreed(evaluations, say)]
     return lines + [evaluation.note for evaluation in evaluations if evaluation.note]
 
 
@@ -173,6 +192,10 @@ def _unjudged(evaluation: Evaluation) -> str:
 def _unanswered(evaluation: Evaluation) -> str:
     count = counted(evaluation.unanswered, "judged query", "judged queries")
     return f"{count} without a hit, as 0" if evaluation.unanswered else ""
+
+
+def _uncomputed(evaluation: Evaluation) -> str:
+    return "; ".join(evaluation.uncomputed.values())
 
 
 def _identical(evaluation: Evaluation) -> str:

@@ -18,8 +18,9 @@ from vocable.collection.plan import EncodedQueries, SearchPlan
 from vocable.collection.rerank import reranked
 from vocable.core.progress import progress
 from vocable.data import Document
-from vocable.encoding.dense_models import DenseModel, document_vectors, query_vectors
+from vocable.encoding.dense_models import DenseModel, count_cut, document_vectors, query_vectors
 from vocable.encoding.pruning import prune
+from vocable.encoding.text_encoder import warn_of_cut
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import (
@@ -31,6 +32,7 @@ from vocable.evaluation.cost import (
     answer_costs,
     answer_times,
     flops,
+    flops_of_rates,
 )
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import Encoded
@@ -137,7 +139,8 @@ def dense_index(encoded: Encoded, other: DenseModel | None = None, *, time_queri
         encode = partial(_dense_query, other)
     else:
         return None
-    index, times = DenseIndex(*rounded(documents), encoded.document_ids), AnswerTimes()
+    index = DenseIndex(*rounded(documents), encoded.document_ids)
+    times = AnswerTimes()
     if encode is not None:
         times = _answer_costs(encode, partial(index.search, k=TIMED_HITS), dataset, time_queries)
     cost = Cost(index_bytes=index.nbytes, documents_per_second=rate, **times)
@@ -166,17 +169,19 @@ def lexical_index(
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
+    # Index the documents; only plain BM25 knows languages.
     texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     ids, start = [document.id for document in judged.documents], perf_counter()
     index, weigh = unexpanded(documents, ids, language) if make is unexpanded else make(documents, ids)
     seconds = perf_counter() - start
+    # Weights of query words [q, v], and of each word the share of documents that have it [v].
     queries, shares = weigh(texts), index.document_frequency / len(index)
     timed = time_queries if make is unexpanded else min(time_queries, TIMED_EXPANSIONS)
     search = partial(index.search, k=TIMED_HITS, threads=1)
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=float(shares.sum()),
-        flops=float(np.dot(activation_rates(queries), shares)),
+        flops=flops_of_rates(activation_rates(queries), shares),
         index_bytes=index.nbytes,
         documents_per_second=len(index) / seconds,
         **_answer_costs(lambda text: weigh([text]), search, judged, timed),
@@ -195,13 +200,19 @@ def _dense_query(model: DenseModel, text: str) -> np.ndarray:
 
 def _dense_vectors(model: DenseModel, dataset: Dataset) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the vectors [q, d] and [n, d] of a dataset by a dense model, and the documents encoded per second."""
-    texts, parts, start = [document.full for document in dataset.documents], list[np.ndarray](), perf_counter()
+    texts = [document.full for document in dataset.documents]
+    queries = [query.text for query in dataset.queries]
+    length = model.get_max_seq_length()
+    warn_of_cut(count_cut(model, texts, "document"), len(texts), "documents", length)
+    warn_of_cut(count_cut(model, queries, "query"), len(queries), "queries", length)
+    parts = list[np.ndarray]()
+    start = perf_counter()
     with progress("encode dense", len(texts)) as advance:
         for first in range(0, len(texts), DENSE_PART):
             parts.append(document_vectors(model, texts[first : first + DENSE_PART]))
             advance(len(parts[-1]))
     rate = len(texts) / (perf_counter() - start)
-    return query_vectors(model, [query.text for query in dataset.queries]), np.concatenate(parts), rate
+    return query_vectors(model, queries), np.concatenate(parts), rate
 
 
 def _answer_costs(

@@ -107,38 +107,45 @@ def select(
             `output`.
         DataError: the dataset cannot be read.
         ModelError: there is no such model.
-        MissingExtraError: `output` is given, and matplotlib is not installed.
+        MissingExtraError: `output` is given, and matplotlib or pyarrow is not installed.
     """
     arguments, limits = locals(), {"bytes_per_document": max_bytes_per_document, "answer_p95_ms": max_p95}
     budget = {name: limit for name, limit in limits.items() if limit is not None}
-    named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
+    # The settings to measure: the grid, whole vectors, and whole vectors reranked.
+    named = named_systems(systems)
+    measures = list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     reranking = select_options(RerankOptions, options)
     device, dtype, max_length = options["device"], options["dtype"], options["max_length"]
     if reranker := options["rerank"]:
         load_reranker(reranker, device)  # before the first model encodes
         settings = list(dict.fromkeys([*settings, Setting(rerank=options["rerank_depth"])]))
+    # Check everything that can be checked before the first model encodes.
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")
     if reranker is None and any(setting.rerank for setting in settings):
         raise ArgumentError("grid: rerank needs a cross encoder: `rerank=MODEL`")
     check_depth(settings, measures, DEFAULT_DEPTH)
     if output is not None:
-        require_extra("matplotlib", "figures")
+        for module in ("matplotlib", "pyarrow"):
+            require_extra(module, "figures,parquet")
     for system in named.values():
         if not is_model(system) and Path(system).is_file():
             raise ArgumentError(f"{system}: not a model (`compare` sets files of evaluations side by side)")
         if isinstance(system, str) and is_lexical(system):
             raise ArgumentError(f"{system} is not a model with vectors to prune: measure it with evaluate")
         check_length(system, max_length)
+    # Load the dataset and the models.
     judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset)
     judged = replace(judged, convention=convention or judged.convention)
     places = {name: model_name(system) for name, system in named.items()}
     loading = device, options["runtime"], dtype
     models = {name: load_encoder(system, *(() if is_model(system) else loading)) for name, system in named.items()}
     measure = partial(_measure, models, places, judged, settings, measures, options)
+    # Without a folder nothing is kept.
     if output is None:
         return replace(measure(), budget=budget)
+    # What decides the result; a budget only marks settings, so that a new budget measures nothing again.
     others: dict[str, object] = {"systems": places, "digests": [model_digest(model) for model in models.values()]}
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
     others |= {"dtype": dtype, "max_length": max_length, "device": device, **reranking}
@@ -168,10 +175,12 @@ def _measure(
     """Encode a dataset with each model, search it with all settings, and time the answers; keep vectors in a folder."""
     dtype, max_length, device = options["dtype"], options["max_length"], options["device"]
     how = select_options(RerankOptions, options)
-    points, reranking = list[GridPoint](), dict[str, dict[Setting, np.ndarray]]()
+    points = list[GridPoint]()
+    reranking = dict[str, dict[Setting, np.ndarray]]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
     deployments, fusions = dict[str, Deployment](), list[GridPoint]()
     words = lexical_index(dataset, time_queries=TIMED_ANSWERS) if options["hybrid"] else None
+    # Quality of each model with each setting; times come later, so that systems take turns.
     for name, model in models.items():
         folder = None if keep is None else keep / name
         encoded = encode_dataset(
@@ -181,6 +190,7 @@ def _measure(
         points += search_grid(name, encoded, settings, measures, device=device, rerank_times=reranking[name], **how)
         if words is not None:
             fusions += _fusions(name, encoded, words, measures)
+        # What the timing needs of the model, and what the report says of it.
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
@@ -188,6 +198,7 @@ def _measure(
         deployments[name] = Deployment(places[name], queries.looked_up, licence(places[name]), *sizes)
     if words is not None:
         fusions.append(_per_document(evaluate_words(words, dataset, measures), len(dataset.documents)))
+    # Time all models, then join each time to its point, which are in the same order.
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (
@@ -195,6 +206,7 @@ def _measure(
     )
     timed, rows = [], timed_rows(len(dataset.queries), len(times[0][0]))
     for point, (rate, encoding, searching) in zip(points, each, strict=True):
+        # The milliseconds of reranking were measured for all queries: take the timed ones [t].
         extra = reranking[point.system].get(point.setting or Setting())
         timed.append(_timed(point, rate, encoding, searching if extra is None else searching + extra[rows]))
     return ModelSelection(source=dataset.name, models=deployments, points=timed, answers=len(rows), fusions=fusions)

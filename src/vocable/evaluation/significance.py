@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from scipy.special import stdtr, stdtrit  # Student's t, without the import time of scipy.stats
 
+from vocable.core.faults import said
 from vocable.core.storage import StrPath, regular
 from vocable.core.tables import Table, Tabular, counted
 from vocable.errors import ArgumentError, DataError
@@ -73,20 +74,26 @@ def compare(
     if not evaluations:
         raise ArgumentError("there are no evaluations to compare")
     baseline, *others = evaluations
+    # A paired test needs the same data, measures and conventions.
     for other in others:
         if other.dataset != baseline.dataset:
             both = f"{baseline.name} on {baseline.dataset}, {other.name} on {other.dataset}"
             raise ArgumentError(f"evaluations of different datasets cannot be compared: {both}")
-        if set(other.values) != set(baseline.values):
-            both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
+        if set(other.measures) != set(baseline.measures):
+            both = f"{baseline.name} has {', '.join(baseline.measures)}; {other.name} has {', '.join(other.measures)}"
             raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
         if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
             both = "; ".join(
                 f"{each.name}: convention {each.convention}, ties {each.ties}" for each in (baseline, other)
             )
             raise ArgumentError(f"{both}: evaluate both alike, or pass mixed_conventions")
+    # A measure that another evaluation could not compute has no p-value.
     p_values = [
-        {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
+        {
+            name: paired_t_test(values, other.per_query[name])
+            for name, values in baseline.per_query.items()
+            if name in other.per_query
+        }
         for other in others
     ]
     return ComparedEvaluations(tuple(evaluations), tuple(p_values))
@@ -113,8 +120,8 @@ def _read(path: Path) -> list[Evaluation]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
-        field = "".join(f"{part}: " for part in first["loc"])
-        raise DataError(f"{problem}: {field}{first['msg']}", source=str(path)) from error
+        field = ": ".join(map(str, first["loc"]))
+        raise DataError(f"{problem}: {said(field, first)}", source=str(path)) from error
 
 
 def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:

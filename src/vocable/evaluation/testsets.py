@@ -103,6 +103,7 @@ def draw_testset(
 
     Queries are clustered by `text_embeddings` with the model `embedding`; `seed` determines clusters and draws.
     """
+    # The cluster of each query [q].
     groups = cluster(text_embeddings(log.queries, embedding, device), options["clusters"], seed)
     rng = np.random.default_rng(seed)
     if options["difficulty"] == "hard":
@@ -110,6 +111,7 @@ def draw_testset(
     else:
         rows = _evenly(range(len(log.queries)), options["queries"], groups, rng)
         drawn = [DrawnQuery(query, _best(log, query, None), (), None) for query in rows]
+    # Distractors answer other queries of the same clusters; judged documents are left out.
     taken = {each.query for each in drawn}
     others = _members((query for query in range(len(groups)) if query not in taken), groups)
     further = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from typing_extensions import Doc
 
+from vocable.core.locks import thread_lock
 from vocable.data.texts import Texts
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, model_name
@@ -68,7 +68,7 @@ class Embedder:
         loaded = load_encoder(model, options["device"], options["runtime"], dtype)
         self.encoder = TextEncoder(loaded, "document", **select(Encoding, options))
         self.query_encoder = query_encoder(loaded, documents, query_idf=power, dtype=dtype)
-        self._lock = Lock()
+        self._lock = thread_lock()
 
     def documents(self, texts: Texts) -> list[SparseRow]:
         """Return the vectors of documents in order; a text whose words are all unknown has no terms."""

@@ -61,7 +61,8 @@ class SearchPlugin(BasePlugin[PluginConfig]):
         """Publish the search into the site."""
         from vocable.integrations.site_search import publish_pages  # imports the libraries for searching
 
-        site, cache = Path(config.site_dir), Path(config.config_file_path or "mkdocs.yml").parent / self.config.cache
+        site = Path(config.site_dir)
+        cache = Path(config.config_file_path or "mkdocs.yml").parent / self.config.cache
         pages = {file.dest_uri: file.page.url for file in self.files if self._is_searchable(file, site)}
         try:
             published = publish_pages(site, pages, cache, title=config.site_name, model=self.config.model)

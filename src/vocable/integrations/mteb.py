@@ -81,9 +81,11 @@ class SparseSearch:
             raise ArgumentError("search comes after index")
         rows = {row["id"]: _text(row) for row in queries}
         vectors = self._query_encoder.encode(list(rows.values()))
+        # Search all documents.
         if top_ranked is None:
             ranking = self._index.search(vectors, top_k)
             return {query: dict(ranking.hits(number)) for number, query in enumerate(rows)}
+        # Rank the candidates alone: a candidate without a shared term has the score 0.
         rows_by_id = {identifier: row for row, identifier in enumerate(self._index.ids or ())}
         scores: dict[str, dict[str, float]] = {}
         for number, query in enumerate(rows):

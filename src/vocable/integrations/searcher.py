@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.records import Hit
+from vocable.core.locks import thread_lock
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, SearchOptions, changed, checked
 
@@ -25,7 +26,7 @@ class Searcher:
     def __init__(self, index: Index, k: Count = 10, **options: Unpack[SearchOptions]) -> None:
         self.collection = index if isinstance(index, Collection) else open_index(index)
         self.k, self.options = k, changed(SearchOptions, options)
-        self._lock = LOCKS.setdefault(self.collection, Lock())
+        self._lock = LOCKS.setdefault(self.collection, thread_lock())
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the place of the index; an index in memory cannot be pickled."""

@@ -34,7 +34,7 @@ from vocable.encoding.models import Model, model_digest, model_name
 from vocable.encoding.protocol import Role
 from vocable.encoding.term_scores import read_wackiest
 from vocable.encoding.terms import expansion_entries, flags, input_terms, terms
-from vocable.encoding.vectors import selected
+from vocable.encoding.vectors import Sources, selected
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import Encoded, encode_dataset
@@ -53,7 +53,7 @@ from vocable.wackiness.ablation_report import (
     ThresholdResult,
     write_ablation,
 )
-from vocable.wackiness.expansions import expansion_data, proper_names, stored_index, stored_vectors
+from vocable.wackiness.expansions import as_searched, expansion_data, proper_names, stored_index, stored_vectors
 from vocable.wackiness.measure import wackiness_of, write_scores
 
 ABLATION_MEASURES = ("nDCG@10", "R@100")
@@ -249,15 +249,16 @@ def ablate(
         DataError: a dataset cannot be read.
         ModelError: the model cannot be loaded.
         VectorsError: scores or stored vectors have another vocabulary, or are damaged.
-        MissingExtraError: matplotlib is not installed.
+        MissingExtraError: matplotlib or pyarrow is not installed.
     """
     measures, sources = list(measures or ABLATION_MEASURES), [datasets] if isinstance(datasets, str) else list(datasets)
-    arguments, output = locals() | {"datasets": sources}, Path(output)
+    arguments, output = locals() | {"datasets": sources}, Path(output)  # with the measures as they are now
     vectors, query_vectors, seed = options["vectors"], options["query_vectors"], options["seed"]
     dtype, max_length = options["dtype"], options["max_length"]
     check_thresholds(thresholds)
     parse_measures(measures)
-    require_extra("matplotlib", "figures")
+    for module in ("matplotlib", "pyarrow"):
+        require_extra(module, "figures,parquet")
     if bool(vectors) != bool(query_vectors) or (vectors and len(sources) > 1):
         raise ArgumentError("vectors and query_vectors go together, with a single dataset")
     check_length(model, max_length)
@@ -276,20 +277,15 @@ def ablate(
             file = Path(scores or whole / "scores.parquet")
             for number, source in enumerate(sources):
                 dataset = load_dataset(source)
-                index = None
                 if vectors and query_vectors:
-                    queries = stored_vectors(query_vectors, encoder, [query.id for query in dataset.queries])
-                    ids = [document.id for document in dataset.documents]
-                    if role == "query":  # documents are only searched, and may be more than fit into memory
-                        index = stored_index(vectors, encoder, ids, work / "index")
-                        documents = csr_array((0, queries.shape[1]), dtype=np.float32)
-                    else:
-                        documents = stored_vectors(vectors, encoder, ids)
-                    encoded = Encoded(dataset, queries, documents, 0.0)
+                    encoded, index = _stored(encoder, dataset, vectors, query_vectors, role, work / "index")
                 else:
                     keep = work / "vectors" / str(number)
-                    encoded = encode_dataset(encoder, dataset, keep=keep, name=name, dtype=dtype, max_length=max_length)
+                    given: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "query_idf": 0}
+                    encoded = encode_dataset(encoder, dataset, keep=keep, name=name, **given)
+                    index = ExactIndex(encoded.documents, encoded.document_ids)
                 made_once(file, partial(score_dataset, file, encoder, name, encoded, role, index))
+                encoded = encoded._replace(queries=as_searched(encoder, encoded.queries, index))
                 input_counts = input_terms(encoder, _texts(dataset, role))
                 ablation = Ablation(encoded, input_counts, measures, role=role, index=index)
                 random: dict[str, Any] = {"draws": draws, "seed": seed, "control": control}
@@ -306,12 +302,24 @@ def _texts(dataset: Dataset, role: Role) -> list[str]:
     return [document.full for document in dataset.documents]
 
 
-def score_dataset(
-    path: Path, model: Model, name: str, encoded: Encoded, role: Role, index: Exact | None = None
-) -> None:
+def _stored(
+    model: Model, dataset: Dataset, vectors: Sources, query_vectors: Sources, role: Role, folder: Path
+) -> tuple[Encoded, Exact]:
+    """Return a dataset with stored vectors, and an index of its documents."""
+    queries = stored_vectors(query_vectors, model, [query.id for query in dataset.queries])
+    ids = [document.id for document in dataset.documents]
+    if role == "document":
+        documents = stored_vectors(vectors, model, ids)
+        return Encoded(dataset, queries, documents, None), ExactIndex(documents, ids)
+    # Documents are only searched, and may be more than fit into memory.
+    documents = csr_array((0, queries.shape[1]), dtype=np.float32)
+    return Encoded(dataset, queries, documents, None), stored_index(vectors, model, ids, folder)
+
+
+def score_dataset(path: Path, model: Model, name: str, encoded: Encoded, role: Role, index: Exact) -> None:
     """Measure the wackiness of the expansions of a role in a dataset, and write the scores to `path`.
 
-    An `index` of the documents replaces their vectors.
+    Queries are `encoded` without the IDF of the collection; `index` has the documents.
     """
     settings, dataset = check(WackinessOptions, {"bootstrap": 0}), encoded.dataset
     documents = _texts(dataset, "document")
@@ -322,9 +330,8 @@ def score_dataset(
         settings["k"],
         name=name,
         itself=np.arange(len(documents)) if role == "document" else None,
-        vectors=encoded.documents if index is None else index,
+        vectors=index,
         query_vectors=encoded.queries,
-        ids=encoded.document_ids,
     )
     measured = wackiness_of(data, settings, names=proper_names(documents))
     write_scores(path, measured, settings, model=name, role=role, queries=dataset.name, corpus=dataset.name)

@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
+ABOUT_COLUMNS = (
+    "p: against 0 removed; difference: from random terms, and its 95 % interval over queries and draws decides"
+)
 RESAMPLES = 1000  # samples of queries and draws for an interval
 WACKY_COLOR, RANDOM_COLOR, FULL_COLOR = "C3", "C0", "0.3"
 ABOUT_ABLATION = (
     "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
     "expansions, never where the text itself contains them; entries is the share of all expansions removed with them."
     " p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of "
-    "the same number of the dataset's expansion terms, of about the same frequencies with the control frequency, and "
-    "interval is mean ± 2 standard deviations: the range of other terms on the same queries. The next column compares "
-    "the value without the wackiest terms with this interval. Vs. random is the mean difference from the random draws, "
-    "with its 95 % interval over resampled queries and draws. In the figure, filled markers lie outside the first "
-    "interval."
+    "the same number of the dataset's expansion terms, of about the same frequencies with the control frequency. The "
+    "last column decides: the difference from the random draws, with its 95 % interval over resampled queries and "
+    "draws; an interval without 0 shows a difference. In the figure, such a marker is filled; the band is the mean ± 2 "
+    "standard deviations of the random draws, as in the paper."
 )
 
 
@@ -60,16 +62,20 @@ class AblatedMeasure:
     """A measure without the wackiest terms: its value, `difference` from the full vectors, and p of a paired t-test.
 
     `random` has the mean and the sample standard deviation `std` over the random draws; `low` and `high` are mean ± 2
-    std, and `wacky_is` "below", "inside" or "above" this interval. `vs_random` has the mean `difference` from the draws
-    with its 95 % interval over queries and draws, `low` to `high` (`difference_interval`).
+    std. `vs_random` has the mean `difference` from the draws with its 95 % interval over queries and draws, `low` to
+    `high` (`difference_interval`).
     """
 
     wacky: float
     difference: float
     p: float
-    wacky_is: str
     random: dict[str, float]
     vs_random: dict[str, float]
+
+    @property
+    def differs(self) -> bool:
+        """True if the interval of the difference from random terms is without 0, rounding errors aside."""
+        return self.vs_random["low"] > 1e-12 or self.vs_random["high"] < -1e-12
 
 
 def difference_interval(
@@ -114,18 +120,14 @@ class ThresholdResult:
         for name, value in wacky.values.items():
             draws = [search.values[name] for search in random]
             mean, std = float(np.mean(draws)), float(np.std(draws, ddof=1))
-            low, high = mean - 2 * std, mean + 2 * std
-            # Differences as small as rounding errors do not count.
-            side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
             by_query = [[*search.per_query[name].values()] for search in (wacky, *random)]
             versus = difference_interval(np.array(by_query[0]), np.array(by_query[1:]), rng)
-            interval = {"mean": mean, "std": std, "low": low, "high": high}
+            band = {"mean": mean, "std": std, "low": mean - 2 * std, "high": mean + 2 * std}
             measures[name] = AblatedMeasure(
                 wacky=value,
                 difference=value - full[name],
                 p=wacky.p[name],
-                wacky_is=side,
-                random=interval,
+                random=band,
                 vs_random=versus,
             )
         first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
@@ -148,25 +150,24 @@ def ablation_tables(ablation: DatasetAblation) -> list[Table]:
     title = f"{ablation.dataset}, {ablation.queries} queries, {ablation.role} expansions"
     tables = []
     for measure, value in ablation.full.items():
-        rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 5]]
+        rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 3]]
         for point in ablation.points:
             values, random = point.measures[measure], float(np.mean([search.share for search in point.random]))
             cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
             cells += [f"{values.wacky:.4f}", p_value(values.p), f"{values.random['mean']:.4f}"]
-            cells += [f"{values.random['low']:.4f}–{values.random['high']:.4f}", values.wacky_is]
             versus = values.vs_random
             rows.append([*cells, f"{versus['difference']:+.4f} ({versus['low']:+.4f} to {versus['high']:+.4f})"])
-        header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "interval", "wacky is"]
-        tables.append(Table(title, [*header, "vs. random"], rows))
+        header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "difference"]
+        tables.append(Table(title, header, rows, notes=[ABOUT_COLUMNS]))
     return tables
 
 
 def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
     """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
 
-    Each dataset and measure has a panel. The line shows the measure without the wackiest terms. The band shows the mean
-    and 95 % interval without the same number of random terms; a marker outside the band is filled. Raises
-    `ArgumentError` without ablations.
+    Each dataset and measure has a panel. The line shows the measure without the wackiest terms. The band shows mean ± 2
+    standard deviations without the same number of random terms. A marker is filled if the interval of the difference
+    from random terms is without 0. Raises `ArgumentError` without ablations.
     """
     require_extra("matplotlib", "figures")
     from matplotlib.ticker import NullLocator
@@ -182,13 +183,13 @@ def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
         points = [point.measures[measure] for point in ablation.points]
         low, mean, high = ([point.random[name] for point in points] for name in ("low", "mean", "high"))
         axes.axhline(ablation.full[measure], color=FULL_COLOR, linestyle=":", label="nothing removed")
-        label = "95 % of random removals"
+        label = "random terms, ± 2 std over draws"
         axes.fill_between(thresholds, low, high, color=RANDOM_COLOR, alpha=0.2, linewidth=0, label=label)
         axes.plot(thresholds, mean, color=RANDOM_COLOR, linestyle="--", label="random terms, mean")
-        label = "wackiest terms (filled: outside the 95 %)"
+        label = "wackiest terms (filled: unlike random terms)"
         axes.plot(thresholds, [point.wacky for point in points], color=WACKY_COLOR, label=label)
         for threshold, point in zip(thresholds, points, strict=True):
-            face = "white" if point.wacky_is == "inside" else WACKY_COLOR
+            face = WACKY_COLOR if point.differs else "white"
             axes.plot([threshold], [point.wacky], marker="o", color=WACKY_COLOR, markerfacecolor=face)
         axes.set_xscale("log")
         # A dataset may have fewer of the terms than the threshold.

@@ -22,6 +22,7 @@ from vocable.encoding.encode import encode
 from vocable.encoding.graph import GraphModel
 from vocable.encoding.models import Model, check_unchanged, encoding_model, is_model, model_name
 from vocable.encoding.terms import Words, input_terms, special_terms, terms
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.tokens import Surface
 from vocable.encoding.vectors import (
     Sources,
@@ -84,6 +85,8 @@ def expansion_data(
 ) -> ExpansionData:
     """Expand m inputs and search the n documents with them, exactly, for `k` documents per input.
 
+    Queries are searched as `vocable.search` does it: with the IDF of the collection, if the model asks for it.
+
     Args:
         expander: a model from `vocable.load`, or the result of `vocable.evaluation.expanders.open_expander` for the
             documents.
@@ -94,7 +97,7 @@ def expansion_data(
         itself: [m], the rows of inputs that are documents: a document does not retrieve itself. (Its expansions do not
             appear in it, so it could only displace another document.)
         vectors, query_vectors: vectors of a model: the encoded documents [n, v], or an index of them in this order, and
-            the queries [m, v]. By default this function encodes them.
+            the queries [m, v], without the IDF of the collection. By default this function encodes them.
         ids: ids of the documents, which break ties of scores; by default their rows.
         splitter: the `words` of `input_terms`.
 
@@ -112,7 +115,8 @@ def expansion_data(
         if itself is not None:
             inputs, input_counts = index.get(itself), counts[itself]
         else:
-            inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
+            encoded = encode(expander, texts, role="query") if query_vectors is None else query_vectors
+            inputs = as_searched(expander, encoded, index)
             input_counts = input_terms(expander, texts, words=splitter)
         searched = inputs
         surfaces, names, special = model_surfaces(expander), terms(expander), special_terms(expander)
@@ -136,6 +140,13 @@ def expansion_data(
         terms=names,
         special=special,
     )
+
+
+def as_searched(model: Model, queries: csr_array, index: Exact) -> csr_array:
+    """Multiply the weights of encoded queries [m, v] by their IDF in an index, as a search of the model does."""
+    encoder = TextEncoder(model, "query")
+    encoder.know_collection(index.document_frequency, len(index))
+    return encoder.weighed(queries)
 
 
 def stored_index(sources: Sources, model: Model, ids: Sequence[str], folder: Path) -> Exact:

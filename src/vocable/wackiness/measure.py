@@ -17,8 +17,6 @@ from textwrap import shorten
 from typing import Any, NamedTuple, NotRequired
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 from typing_extensions import TypedDict
 
@@ -28,10 +26,10 @@ from vocable.core.storage import replacing
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoding.load import model_of
 from vocable.encoding.models import Model, check_unchanged, encoding_model
-from vocable.encoding.term_scores import SCORES_KEY, SCORES_SCHEMA, ScoresMeta, ranked, read_wackiest
+from vocable.encoding.term_scores import SCORES_KEY, ScoresMeta, ranked, read_wackiest, scores_schema
 from vocable.encoding.terms import input_terms, remove_expansions, terms
 from vocable.encoding.vectors import FORMAT, Sources, read_shards, vocabulary_fingerprint
-from vocable.errors import DataError
+from vocable.errors import DataError, require_extra
 from vocable.options import Count, check, checked
 from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
@@ -70,11 +68,13 @@ def term_cards(
     of these inputs have the greatest weights first. `nearest` are the nearest terms by the cosine of the output layer's
     rows.
     """
+    # Weights of expansion terms [m, v], number of documents by term [v], rows of length 1 [v, d].
     added = expanded(data, settings).tocsc()
     containing = np.bincount(data.counts.indices, minlength=len(data.terms))
     units = None if rows is None else rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=TINY)
     cards = []
     for column in columns:
+        # The inputs that the term expands, the heaviest first.
         entries = slice(*added.indptr[column : column + 2])
         texts, weights = added.indices[entries], added.data[entries]
         heaviest = texts[np.lexsort((texts, -weights))[:CARD_EXAMPLES]]
@@ -150,13 +150,16 @@ def wackiness_of(
     `rows` are passed to `term_cards`.
     """
     settings = settings or check(WackinessOptions, {})
+    # Scores of the terms [v], areas for resampled inputs, and the curve with its area.
     importances, m = importance(data, settings), max(1, data.vectors.shape[0])
     measured, areas = scored(importances), bootstrap_areas(importances, settings)
     heights, kinds = curve_of(measured.scores, settings), [term_kind(surface, names) for surface in data.surfaces]
     w_auc = _known(area(heights))
+    # The wackiest terms, and documents that have each term [v].
     columns = ranked(measured.scores, measured.inputs)[:WACKIEST].tolist()
     contained = np.bincount(data.counts.indices, minlength=len(data.terms))
     cards = term_cards(data, columns, inputs, rows, settings) if inputs else [{} for _ in columns]
+    # The area with one setting changed at a time.
     others = {
         label: _known(area(curve_of(scored(importance(data, other)).scores, other)))
         for label, other in (variants(settings) if sensitivity else {}).items()
@@ -223,6 +226,7 @@ def write_scores(
     corpus: str = "",
 ) -> None:
     """Write the scores and their origin to a Parquet file, atomically: a row per scored term, the wackiest first."""
+    pa, pq = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     names, (scores, importance, inputs) = list(measured.terms), measured.wackiness
     vocabulary, w_auc = vocabulary_fingerprint(names), measured.record["w_auc"]
     w_auc = math.nan if w_auc is None else w_auc
@@ -237,6 +241,7 @@ def write_scores(
         corpus=corpus,
         w_auc=w_auc,
     )
+    # Terms with a score, the wackiest first.
     columns = ranked(scores, inputs)
     values = {
         "term": [names[column] for column in columns],
@@ -246,7 +251,7 @@ def write_scores(
         "inputs": inputs[columns],
         "kind": [measured.kinds[column] for column in columns],
     }
-    schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
+    schema = scores_schema().with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
         pq.write_table(pa.table(values, schema), file, compression="zstd", write_page_checksum=True)
 

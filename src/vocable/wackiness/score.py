@@ -10,6 +10,7 @@ documents, N bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -24,7 +25,6 @@ from vocable.encoding.terms import expansion_entries, flags, input_terms
 from vocable.encoding.vectors import as_vectors, selected
 from vocable.errors import VectorsError
 from vocable.evaluation.encoded import Encoded
-from vocable.indexes.exact_kernels import compiled
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, checked
 from vocable.training_options import WackinessOptions
@@ -121,9 +121,9 @@ def lexical_importance(expanded: csr_array, rows: np.ndarray, counts: csr_array,
     if rows.max(initial=-1) >= counts.shape[0]:
         raise VectorsError(f"the ranking has row {rows.max()}, there are {counts.shape[0]} documents")
     frequencies = np.zeros(expanded.nnz, dtype=np.float64)
-    collection = counts.indptr.astype(np.int64), counts.indices, counts.data
-    inputs = expanded.indptr.astype(np.int64), expanded.indices
-    _retrieved_frequencies(*collection, np.ascontiguousarray(rows, dtype=np.int32), *inputs, v, frequencies)
+    for x, (start, end) in enumerate(pairwise(expanded.indptr)):
+        retrieved = counts[rows[x][rows[x] >= 0]]
+        frequencies[start:end] = np.bincount(retrieved.indices, retrieved.data, v)[expanded.indices[start:end]]
     having = np.bincount(counts.indices, minlength=v)
     weights = inverse_document_frequency(having, counts.shape[0], formula=idf).astype(np.float64)
     return csr_array((frequencies * weights[expanded.indices], expanded.indices, expanded.indptr), shape=(m, v))
@@ -227,33 +227,3 @@ def query_w_auc(model: Model, encoded: Encoded, ranking: Ranking) -> dict[str, f
     counts = input_terms(model, [document.full for document in encoded.dataset.documents])
     w_auc = area(curve(wackiness(encoded.queries, input_counts, ranking.rows[:, :W_AUC_DEPTH], counts).scores))
     return {} if np.isnan(w_auc) else {W_AUC: w_auc}
-
-
-@compiled
-def _retrieved_frequencies(
-    starts: np.ndarray,
-    terms: np.ndarray,
-    counts: np.ndarray,
-    rows: np.ndarray,
-    input_starts: np.ndarray,
-    input_terms: np.ndarray,
-    v: int,
-    frequencies: np.ndarray,
-) -> None:
-    """Fill `frequencies` with the count of each of the inputs' terms in the documents `rows` [m, k].
-
-    Documents and inputs are CSR matrices with v columns. A single dense row holds an input's counts: a sparse product
-    would hold the counts of all terms of all retrieved documents.
-    """
-    dense = np.zeros(v, np.float64)
-    for x in range(len(input_starts) - 1):
-        for row in rows[x]:
-            if row >= 0:
-                for p in range(starts[row], starts[row + 1]):
-                    dense[terms[p]] += counts[p]
-        for p in range(input_starts[x], input_starts[x + 1]):
-            frequencies[p] = dense[input_terms[p]]
-        for row in rows[x]:
-            if row >= 0:
-                for p in range(starts[row], starts[row + 1]):
-                    dense[terms[p]] = 0

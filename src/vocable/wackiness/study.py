@@ -5,7 +5,6 @@ Letters: m inputs, n documents of the collection.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -29,7 +28,7 @@ from vocable.encoding.load import load_model
 from vocable.encoding.models import Model, is_model, model_digest, model_name
 from vocable.encoding.protocol import Role
 from vocable.encoding.stream import encode_stream
-from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.text_encoder import TextEncoder, warn_of_cut
 from vocable.encoding.vectors import read_vectors
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
@@ -47,8 +46,6 @@ from vocable.wackiness.expansions import (
 from vocable.wackiness.measure import wackiness_of, write_scores
 from vocable.wackiness.report import WackinessReport, write_card, write_report
 from vocable.wackiness.score import variants
-
-logger = logging.getLogger(__name__)
 
 
 @tolerant
@@ -91,12 +88,14 @@ def measure_wackiness(
         DataError: there are no documents or no queries, or texts cannot be read.
         ModelError: a model cannot be loaded.
         VectorsError: stored vectors have another vocabulary, or miss a text.
-        MissingExtraError: matplotlib is not installed.
+        MissingExtraError: matplotlib or pyarrow is not installed.
     """
+    # Check everything that can be checked before the first model encodes.
     arguments, output = locals(), Path(output)
     several = [models] if isinstance(models, str) or is_model(models) else list(models)
     places = [model_name(model) for model in several]
-    require_extra("matplotlib", "figures")  # before the work
+    for module in ("matplotlib", "pyarrow"):  # before the work
+        require_extra(module, "figures,parquet")
     for place in places if card else ():
         if not Path(place).is_dir():
             raise ArgumentError(f"card: the card is written into a model's folder, and {place} is not a folder")
@@ -108,6 +107,7 @@ def measure_wackiness(
     encoders = [None if expander else model for model, expander in zip(several, expanders, strict=True)]
     for encoder in encoders:
         check_length(encoder, options["max_length"])
+    # What decides the result: names and weights of the models, and all settings.
     opened = [
         None if encoder is None else load_model(encoder, options["device"], options["runtime"]) for encoder in encoders
     ]
@@ -117,18 +117,21 @@ def measure_wackiness(
     }
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
+        # The texts of all models, and words that are names.
         texts = _read(queries, corpus, role, limit, options["seed"])
         named = chain((document.full for document in texts.documents), read_texts(names) if names else ())
         known_names = proper_names(named)
         titles = [place if model is None else Path(place).name for place, model in zip(places, opened, strict=True)]
         if len(set(titles)) < len(titles):
             titles = places
+        # Documents for each input: the largest number that a changed setting needs.
         k = max(other["k"] for other in variants(options).values()) if sensitivity else options["k"]
         with resumable(output, run) as work:
             shutil.rmtree(work / "whole", ignore_errors=True)  # left by an interrupted call
             (work / "whole").mkdir()
             measured, origin = [], {"role": role, "queries": queries or "", "corpus": corpus}
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
+                # Expand, score, and write the scores of each model.
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
                 rows, inputs = None if model is None else output_rows(model), [text.full for text in texts.inputs]
                 cards: dict[str, Any] = {"inputs": inputs, "rows": rows}
@@ -138,6 +141,7 @@ def measure_wackiness(
                 write_scores(work / "whole" / f"scores{suffix}.parquet", wackiness, options, model=place, **origin)
             write_report(work / "whole", measured, run)
             finish(work, output, work / "whole")
+    # Cards are written even if the report is older.
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
     for place, record in zip(places, report.models, strict=True) if card else ():
         write_card(place, record, report.settings)
@@ -179,6 +183,7 @@ def _expand(
 ) -> ExpansionData:
     """Expand the inputs with a model, whose vectors `work` keeps, or with the expander of this name."""
     inputs, collection = ([document.full for document in side] for side in (texts.inputs, texts.documents))
+    # An expander such as bm25+rm3 has no vectors.
     if model is None:
         role: Role = "query" if texts.itself is None else "document"
         expander = open_expander(place, collection, role, options["device"])
@@ -191,12 +196,11 @@ def _expand(
             if role == "document":
                 return stored_index(sources, model, ids, work / "index")
             return stored_vectors(sources, model, ids)
+        # Encode the texts, and continue what an interrupted call has encoded.
         dtype, max_length = options["dtype"], options["max_length"]
         encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
         done = encode_stream(encoder, documents, folder, model=place, title=title, total=len(documents))
-        if done.truncated:
-            message = "%s: %d of %d %s texts were truncated to %d tokens"
-            logger.warning(message, title, done.truncated, done.texts, role, encoder.max_length)
+        warn_of_cut(done.truncated, done.texts, f"{role} texts", encoder.max_length)
         return read_vectors(folder).matrix
 
     return expansion_data(
