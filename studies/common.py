@@ -12,8 +12,9 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, get_args
 
 import torch
 from datasets import disable_progress_bars
@@ -26,8 +27,10 @@ from studies.runs import RunError
 from studies.toys import Toys
 from vocable.cli import silence
 from vocable.core.progress import progress
+from vocable.core.storage import locked
 from vocable.data import tolerating
 from vocable.errors import ArgumentError, DataError, LostProcessError, VocableError, require_extra
+from vocable.options import DType
 from vocable.training import distributed
 
 logger = logging.getLogger("vocable.studies")
@@ -42,6 +45,8 @@ def reproduce(
     toy: bool = False,
     overrides: Sequence[str] = (),
     models: Sequence[str] = (),
+    added: Sequence[str] = (),
+    dtype: DType = "float32",
 ) -> Reproduction:
     """Carry out the runs of the selected rows; an interrupted call resumes when repeated.
 
@@ -54,25 +59,41 @@ def reproduce(
         skip: exhibits and rows to leave out.
         toy: use small random models and few texts, to show that every stage of every row can be carried out.
         overrides: `KEY=VALUE` texts that change keys of all recipes, as "data_folder=DATA".
-        models: `ROW=MODEL` texts that replace the models of rows, as "SPLADE-v3=converted".
+        models: `NAME=MODEL` texts that replace the models of rows, or checkpoints, teachers too, wherever they are
+            read, as "naver/splade-v3=converted".
+        added: `ROW=MODEL` texts of further rows, models that are measured in every exhibit as they are.
+        dtype: number type in which texts are encoded to be measured. In bfloat16 the values depend a little on how
+            texts are divided into batches.
 
     Raises:
-        ArgumentError: an unknown exhibit or row.
+        ArgumentError: an unknown exhibit, row or checkpoint.
+        InUseError: another process writes into the output.
         DataError: a missing source, with instructions to get it.
         RecipeError: an override that is not valid, or an output of other recipes.
     """
     require_extra("matplotlib", "figures")
     distributed.join()
-    with distributed.first_alone():  # the others find the toys
-        toys = Toys(output / "toys") if toy else None
-        plan = make_plan(study, output, Selection(only, skip), overrides, toys, models=models)
-    if plan.missing:
-        place, instructions = next(iter(plan.missing.items()))
-        others = f", nor are {more} others (--dry-run lists them)" if (more := len(plan.missing) - 1) else ""
-        raise DataError(f"not there{others}: {instructions}", source=place)
-    values, failed = {name: run.measured() for name, run in plan.runs.items()}, dict[str, str]()
+    with ExitStack() as stack:
+        with distributed.first_alone():  # the others find the toys
+            if distributed.is_first():
+                stack.enter_context(locked(output))
+            toys = Toys(output / "toys") if toy else None
+            named: dict[str, Any] = {"models": models, "added": added, "dtype": dtype}
+            plan = make_plan(study, output, Selection(only, skip), overrides, toys, **named)
+        if plan.missing:
+            place, instructions = next(iter(plan.missing.items()))
+            others = f", nor are {more} others (--dry-run lists them)" if (more := len(plan.missing) - 1) else ""
+            raise DataError(f"not there{others}: {instructions}", source=place)
+        if toy:
+            stack.enter_context(_small())
+        return _carry_out(plan, output, toy=toy)
+
+
+def _carry_out(plan: Plan, output: Path, *, toy: bool) -> Reproduction:
+    """Carry out the runs of a plan one after the other, and write the results after each."""
+    values, failed = {name: run.measured(plan.places) for name, run in plan.runs.items()}, dict[str, str]()
     not_adapted: dict[str, str] = {}  # runs that share an adapted model which could not be made, and why
-    with _small() if toy else nullcontext(), progress("runs", total=len(plan.runs)) as advance:
+    with progress("runs", total=len(plan.runs)) as advance:
         for name, run in plan.runs.items():
             try:
                 if run.shares_with in not_adapted:
@@ -86,7 +107,7 @@ def reproduce(
                     not_adapted[run.shares_with] = failed[name]
                 logger.warning("%s: %s", name, error)
                 gc.collect()  # a trainer and its model refer to each other
-            values[name] = run.measured()
+            values[name] = run.measured(plan.places)
             result = reproduction(plan, values, failed, output, toy=toy)
             if distributed.is_first():
                 result.write()
@@ -137,9 +158,12 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="change a key of all recipes"
     )
-    parser.add_argument(
-        "--model", action="append", default=[], metavar="ROW=FOLDER", help="read the model of a row from here"
-    )
+    named = "read the model of a row, or a checkpoint, from here"
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help=named)
+    row = "a further row of every exhibit: a model of your own"
+    parser.add_argument("--add", action="append", default=[], metavar="ROW=FOLDER", help=row)
+    types = get_args(DType)
+    parser.add_argument("--dtype", choices=types, default="float32", help="number type in which texts are encoded")
     parser.add_argument(
         "--tflops", type=float, default=TFLOPS, help="10^12 operations per second of a GPU, of the plan"
     )
@@ -158,7 +182,8 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             chosen = Selection(options.only, options.skip)
             folder = options.output or Path(name)
-            result = make_plan(study, folder, chosen, options.override, tflops=options.tflops, models=options.model)
+            models: dict[str, Any] = {"models": options.model, "added": options.add}
+            result = make_plan(study, folder, chosen, options.override, tflops=options.tflops, **models)
         else:
             with tolerating(options.skip_bad):
                 result = reproduce(
@@ -169,8 +194,10 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
                     toy=options.toy,
                     overrides=options.override,
                     models=options.model,
+                    added=options.add,
+                    dtype=options.dtype,
                 )
-    except VocableError as error:
+    except (VocableError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     if distributed.is_first():

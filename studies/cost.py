@@ -29,6 +29,16 @@ class Backbone(NamedTuple):
     hidden: int
     terms: float
 
+    @property
+    def operations(self) -> tuple[float, float]:
+        """Operations per token of the layers, and of the output head."""
+        return 2e6 * self.weights, 2e3 * self.hidden * self.terms
+
+    @property
+    def size(self) -> float:
+        """The number of weights, with tied embeddings."""
+        return 1e6 * self.weights + 1e3 * self.hidden * self.terms
+
 
 BACKBONES = {  # by a part of the name, the first that fits
     "distilbert": Backbone(42.5, 768, 30.5),
@@ -50,8 +60,18 @@ INDEX_BYTES = 6.2  # on disk, of a posting of an index, with its share of ids an
 TEXT_BYTES = 610  # in memory, of a passage of MS MARCO as a document
 # In memory beside the texts, of a passage of MS MARCO while BM25 is made. RM3 takes no more: its counts follow when the
 # weights are done. Measured by benchmarks/bm25_memory.py at 300,000 and 600,000 passages, and extended to 8,841,823
-# with the starts of posting lists, which grow faster than the passages.
-LEXICAL_BYTES = 1_200
+# with the starts of posting lists, which grow faster than the passages. The first 60,000 documents take more.
+LEXICAL_BYTES, FIRST_LEXICAL_BYTES, FIRST = 1_200, 2_400, 60_000
+WEIGHT_BYTES = 4  # on disk, of a weight of a model
+CHECKPOINT_BYTES = 12  # of a weight in a checkpoint, with Adam's two moments
+TOKEN_BYTES = 4  # on disk, of a token of the windows of a pre-training
+PASSAGE_BYTES = 350  # on disk, of a passage of MS MARCO as a text of prepared examples: assumed
+CANDIDATE_BYTES = 8  # of a negative of prepared examples, with its score
+
+
+def backbone_of(model: str) -> Backbone:
+    """Return the size of a model by its name."""
+    return next(size for part, size in BACKBONES.items() if part in model.lower())
 
 
 class Resources(NamedTuple):
@@ -76,7 +96,7 @@ class Resources(NamedTuple):
     @classmethod
     def lexical(cls, texts: int) -> Resources:
         """Return the bytes of BM25, with RM3 or without, which stores nothing and is in memory as a whole."""
-        return cls(texts, 0, 0, texts * LEXICAL_BYTES)
+        return cls(texts, 0, 0, max(texts * LEXICAL_BYTES, min(texts, FIRST) * FIRST_LEXICAL_BYTES))
 
 
 def free_memory() -> float | None:
@@ -122,14 +142,17 @@ class Cost(NamedTuple):
 
         Another run carries out the first `done` steps of the pre-training.
         """
-        size = next(size for part, size in BACKBONES.items() if part in model.lower())
-        layers, head = 2e6 * size.weights, 2e3 * size.hidden * size.terms  # operations per token
+        layers, head = backbone_of(model).operations
         steps, operations = 0, float(texts * TOKENS * (layers + head))
         if adapts and recipe is not None and (learning := recipe.pretrain) is not None:
             batch = learning.batch_size * learning.gradient_accumulation
             steps += learning.steps - done
-            masked = learning.masking_rate * head
-            operations += 3 * (learning.steps - done) * batch * learning.max_length * (layers + masked)
+            tokens = (learning.steps - done) * batch * learning.max_length
+            if learning.teacher is None:
+                operations += 3 * tokens * (layers + learning.masking_rate * head)
+            else:  # all tokens reach the head, whose terms are the teacher's; the teacher reads them, too
+                of_teacher = backbone_of(learning.teacher).operations
+                operations += tokens * (3 * (layers + of_teacher[1]) + sum(of_teacher))
         if trains and recipe is not None:
             training = recipe.training
             tokens = training.query_length + training.document_length * (1 + recipe.data.negatives)

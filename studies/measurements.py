@@ -19,6 +19,7 @@ from studies.cost import Resources, check_room, free_memory
 from studies.dense import kind_of
 from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
+from vocable.adapt.transfer import neighbours
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.core.storage import read_record, write_record
@@ -28,14 +29,15 @@ from vocable.encoding.pruning import prune
 from vocable.encoding.terms import expansion_entries, input_terms, terms
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError
-from vocable.evaluation.cost import Cost, activation_rates, active_terms
+from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops_of_rates
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.plans import evaluate_words
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrievers import lexical_index
 from vocable.indexes.exact_shards import Exact
 from vocable.torch_models.fuse import parts
-from vocable.training.callbacks import LOG
+from vocable.torch_models.opening import load_target
+from vocable.training.log import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.wackiness.ablate import THRESHOLDS, Control, ablate
 from vocable.wackiness.study import measure_wackiness
@@ -93,6 +95,24 @@ def recipe_key(run: Run, on: None, values: Sequence[str], *, otherwise: float) -
             part = None if part is None else part[name]
         numbers[key] = otherwise if part is None else part
     return numbers
+
+
+@measurement("recipe")
+def new_tokens(run: Run, on: None, values: Sequence[str], *, words: Sequence[str]) -> Values:
+    """Return the `neighbours`, with their weights, that make new tokens of a transfer (Geng and Yang 2026, table 4).
+
+    A word that is no token of the target's vocabulary is left out.
+    """
+    assert run.recipe is not None
+    assert run.recipe.transfer is not None
+    target = run.recipe.transfer.target
+    known = load_target(target).tokenizer.get_vocab()
+    rows = neighbours(load(run.recipe.model), target, [word for word in words if word in known])
+    listed = list[str]()
+    for row in rows:
+        made_of = ", ".join(f"{token} {weight:.3f}" for token, weight in row.made_of)
+        listed.append(f"{row.token} (cut into {' '.join(row.subtokens)}): {made_of}")
+    return {"neighbours": listed}
 
 
 @measurement("adapted")
@@ -176,7 +196,7 @@ def _searched(run: Run, on: OnDataset, measures: Sequence[str], queries: csr_arr
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=float(index.document_frequency.sum()) / max(1, len(index)),
-        flops=float(np.dot(activation_rates(queries), rates)),
+        flops=flops_of_rates(activation_rates(queries), rates),
     )
     ranking = index.search(queries, on.dataset.search_depth(DEPTH))
     return evaluate_run(run.name, ranking, on.dataset, measures, cost=cost)
@@ -193,7 +213,7 @@ def per_query(run: Run, dataset: str, measure: str, options: Mapping[str, Any]) 
 def example(run: Run, on: None, values: Sequence[str], *, text: str) -> Values:
     """The `terms` of a query with their weights, heaviest first; + marks an expansion."""
     model = load(run.model)
-    vector = TextEncoder(model, "query").encode([text])
+    vector = TextEncoder(model, "query", dtype=run.dtype).encode([text])
     added, names = expansion_entries(vector, input_terms(model, [text])), terms(model)
     order = np.argsort(-vector.data, kind="stable")
     return {"terms": [f"{'+' * int(added[i])}{names[vector.indices[i]]} {vector.data[i]:.2f}" for i in order.tolist()]}
@@ -241,6 +261,7 @@ def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "q
         role=role,
         limit=limit,
         vectors=vectors,
+        dtype=run.dtype,
     )
     figures: dict[str, Any] = {**report.models[0]}
     figures["wackiest"] = [term["term"] for term in figures["wackiest"]]
@@ -303,5 +324,7 @@ def pretraining_log(run: Run, on: None, values: Sequence[str], *, of: str) -> Va
 
 
 def _logged(path: Path, values: Sequence[str], of: str) -> Values:
+    if not path.exists():  # a model that was trained elsewhere
+        return {name: [] for name in values}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {name: [line.get(name, math.nan) for line in lines if of in line] for name in values}

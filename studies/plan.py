@@ -13,19 +13,18 @@ from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from studies import processor
+from studies import disk, processor
 from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
 from studies.dense import kind_of
+from studies.given import check_given, checkpoints_of, conversions, read_added, read_given, with_given
 from studies.measurements import LEXICAL, Column
-from studies.prepared import PREPARED
 from studies.runs import BEFORE_TRAINING, Change, Request, Run
+from studies.sources import missing_sources, place_of
 from studies.toys import Toys
 from studies.vectors import Place
 from vocable.core.tables import Table, Tabled, counted
-from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
-from vocable.evaluation.dataset import Convention
-from vocable.training.prepared import prepared_folder
+from vocable.options import DType
 from vocable.training.recipe import Recipe
 from vocable.training.variants import plan_runs
 
@@ -41,7 +40,6 @@ class Model(NamedTuple):
     published: Mapping[str, float]
     source: str
     change: Change | None = None
-    needs: str = ""  # what has to be done before the model can be read, in words
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,7 @@ class Exhibit:
     order: str = ""  # the first rows, in the paper's order, with spaces between; by default those of recipes come first
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # column that the paper gives: row: its words
     beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # row: its line in the table, and heading
+    note: str = ""  # a line below the table
 
     @property
     def shown(self) -> list[str]:
@@ -109,6 +108,12 @@ class Study:
     def datasets_of(self, column: Column) -> list[str | None]:
         """Return the datasets whose mean is a column's value; [None] for a column without a dataset."""
         return [None] if column.on is None else [*self.groups.get(column.on, column.on).split()]
+
+    def with_rows(self, models: Mapping[str, str]) -> Study:
+        """Return the study with further models as rows of every exhibit."""
+        rows = {label: Model(model, {}, "added") for label, model in models.items()}
+        exhibits = {name: replace(exhibit, models=[*exhibit.models, *rows]) for name, exhibit in self.exhibits.items()}
+        return replace(self, models={**self.models, **rows}, exhibits=exhibits)
 
     def on_toys(self) -> Study:
         """Return the study with up to three collections of each group, and two seeds."""
@@ -235,14 +240,28 @@ class Plan(Tabled):
             f"them, and {memory:,.0f} GB of memory: its texts, and {index}. A sample tells the terms before all are "
             "encoded; a run that does not fit is refused."
         )
+        runs = list(self.runs.values())
+        places = {"models": disk.of_models(runs), "prepared examples": disk.of_examples(runs, self.study.sizes)}
+        stay = ", ".join(f"{size / 1e9:,.1f} GB of {name}" for name, size in places.items() if size)
+        work = disk.at_work(runs) / 1e9
+        if stay:
+            note += f" On disk stay {stay}; a run that is trained takes up to {work:,.1f} GB more. Sources are extra."
         tables: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
         tables += [Table("", header, rows), note]
         tables += [f"{name} is not reproduced: {why}" for name, why in self.study.not_here.items()]
-        tables += [f"needed: {need}" for need in dict.fromkeys(chain(*(run.needed for run in self.runs.values())))]
-        places: dict[str, list[str]] = defaultdict(list)
+        needs = [*chain(*(run.needed for run in self.runs.values())), *conversions(self._checkpoints())]
+        tables += [f"needed: {need}" for need in dict.fromkeys(needs)]
+        missing: dict[str, list[str]] = defaultdict(list)
         for place, instructions in self.missing.items():
-            places[instructions].append(place)
-        return tables + [f"missing: {', '.join(listed)}: {instructions}" for instructions, listed in places.items()]
+            missing[instructions].append(place)
+        return tables + [f"missing: {', '.join(listed)}: {instructions}" for instructions, listed in missing.items()]
+
+    def _checkpoints(self) -> dict[str, list[str]]:
+        """Return the models that each run reads."""
+        return {
+            name: [run.start] if run.recipe is None else list(checkpoints_of(run.recipe))
+            for name, run in self.runs.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -259,22 +278,27 @@ def make_plan(
     toys: Toys | None = None,
     tflops: float = TFLOPS,
     models: Sequence[str] = (),
+    added: Sequence[str] = (),
+    dtype: DType = "float32",
 ) -> Plan:
     """Plan the selected exhibits and rows. The whole study is planned, so that a run has one name whatever is selected.
 
-    `models` are ROW=MODEL texts: the model that a row measures, or that its recipe begins with.
+    `models` are NAME=MODEL texts: the model that a row measures or that its recipe begins with, or the model to read in
+    place of a checkpoint, a teacher's too. `added` are ROW=MODEL texts of further rows.
 
     Raises:
-        ArgumentError: an unknown exhibit or row, or a text that is not ROW=MODEL.
+        ArgumentError: an unknown exhibit, row or checkpoint, or a text that is not NAME=MODEL.
         RecipeError: an override that is not valid.
     """
     study = study if toys is None else study.on_toys()
-    others = _models_of_rows(models)
-    planned = {name: _planned(study, exhibit, overrides, others) for name, exhibit in study.exhibits.items()}
+    given = read_given(models)
+    if given or added:
+        whole_study = [one for exhibit in study.exhibits.values() for one in _planned(study, exhibit, overrides, {})]
+        study = study.with_rows(read_added(added, [one.label for one in whole_study]))
+        named = chain.from_iterable(one.checkpoints for one in whole_study)
+        check_given(given, (one.label for one in whole_study), named)
+    planned = {name: _planned(study, exhibit, overrides, given) for name, exhibit in study.exhibits.items()}
     labels = {name: [one.label for one in some] for name, some in planned.items()}
-    if unknown := sorted(others.keys() - set(chain.from_iterable(labels.values()))):
-        rows_here = ", ".join(dict.fromkeys(chain.from_iterable(labels.values())))
-        raise ArgumentError(f"--model: no row {unknown[0]!r} here: choose from {rows_here}")
     selected = (selection or Selection()).of(study, labels)  # a mistyped name is known before anything is made
     known = dict[str, Run]()  # by their settings
     whole = {name: [_row(one, study.exhibits[name], root, toys, known) for one in planned[name]] for name in planned}
@@ -282,16 +306,19 @@ def make_plan(
     first: dict[str, str] = {}
     for run in known.values():  # of runs that adapt alike, the first gives the adapted model its name
         run.shares_with = first.setdefault(run.settings(BEFORE_TRAINING), run.name)
+        run.dtype = dtype
     _continue(known.values())
     for name in rows:
         for column in (study.columns[shown] for shown in study.exhibits[name].shown):
             for run, dataset in product(runs_of(rows[name]), study.datasets_of(column)):
+                if run.recipe is None and column.needs == "recipe":
+                    continue
                 values = run.wanted.setdefault(Request.of(column, dataset), [])
                 values += [column.value] * (column.value not in values)
     runs = {run.name: run for run in known.values() if run.wanted}
     folder = next((text.partition("=")[2] for text in overrides if text.startswith("data_folder=")), "")
-    places = {name: _place(study, name, folder, toys) for name in study.datasets}
-    missing = {} if toys is not None else _missing(study, runs.values(), places)
+    places = {name: place_of(study, name, folder, toys) for name in study.datasets}
+    missing = {} if toys is not None else missing_sources(study, runs.values(), places)
     return Plan(study, {name: study.exhibits[name] for name in rows}, rows, runs, places, missing, tflops)
 
 
@@ -324,14 +351,12 @@ class _Planned(NamedTuple):
     file: str = ""
     model: Model | None = None
 
-
-def _models_of_rows(models: Sequence[str]) -> dict[str, str]:
-    """Return the models of ROW=MODEL texts by row."""
-    pairs = [text.partition("=") for text in models]
-    for row, equals, model in pairs:
-        if not (row and equals and model):
-            raise ArgumentError(f"--model: {row + equals + model!r} is not ROW=MODEL")
-    return {row: model for row, _, model in pairs}
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of all models that the row reads."""
+        if self.model is None:
+            return [] if self.recipe is None else list(checkpoints_of(self.recipe))
+        return [] if self.model.model in LEXICAL else [self.model.model.removeprefix(kind_of(self.model.model))]
 
 
 def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str], others: Mapping[str, str]) -> list[_Planned]:
@@ -349,15 +374,16 @@ def _rows_of_recipes(
         for label, (recipe, result) in plan_runs(
             study.folder / f"{file}.yaml", names, overrides, exhibit.sweep
         ).items():
-            changed = recipe.model_copy(update={"model": others[label]}) if label in others else recipe
-            yield _Planned(label, result.published, changed, file)
+            of_row = recipe.model_copy(update={"model": others[label]}) if label in others else recipe
+            yield _Planned(label, result.published, with_given(of_row, others), file)
 
 
 def _rows_of_models(study: Study, exhibit: Exhibit, others: Mapping[str, str]) -> Iterator[_Planned]:
     for label in exhibit.models:
         model = study.models[label]
-        if label in others:
-            model = model._replace(model=kind_of(model.model) + others[label], needs="")
+        kind = kind_of(model.model)
+        name = model.model.removeprefix(kind)
+        model = model._replace(model=kind + others.get(label, others.get(name, name)))
         yield _Planned(label, model.published, model=model)
 
 
@@ -366,10 +392,9 @@ def _row(planned: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, kno
     if planned.model is not None:
         name = planned.model.model
         kind = kind_of(name)
-        if toys is not None and name not in LEXICAL:
+        if toys is not None and name not in LEXICAL and not Path(name).is_dir():  # a folder is a model of the user
             name = kind + toys.model(name.removeprefix(kind))
         run = Run(planned.label, root, model=name, change=planned.model.change)
-        run.needed = [planned.model.needs] if planned.model.needs else []
         return Row(planned.label, [known.setdefault(run.settings(), run)], planned.published)
     assert planned.recipe is not None
     runs = []
@@ -384,63 +409,3 @@ def _row(planned: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, kno
         run.needed = planned.recipe.needs
         runs.append(known.setdefault(run.settings(), run))
     return Row(planned.label, runs, planned.published)
-
-
-def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:
-    """Return the first source of a dataset that exists, or else its last source; toys have a separate collection."""
-    corpus = study.corpora.get(name, name)
-    convention: Convention | None = "trec_eval" if name in study.trec_eval else None
-    if toys is not None:
-        if name == next(iter(study.datasets)):
-            return Place(toys.large_collection(name), corpus, convention, toys.postings)
-        return Place(toys.collection(name), corpus, convention)
-    places = [_in_folder(place, folder) for place in study.datasets[name].split()]
-    return Place(next((place for place in places if _exists(place)), places[-1]), corpus, convention)
-
-
-def _in_folder(place: str, folder: str) -> str:
-    """A source within the data folder, as of a recipe (`Recipe.place`)."""
-    scheme, name, split = parse_source(place)
-    if scheme not in (None, "beir"):
-        return place
-    inside = str(Path(folder) / name)
-    return inside if scheme is None else f"beir:{inside}" + (f"#{split}" if split else "")
-
-
-def _exists(place: str) -> bool:
-    scheme, name, _ = parse_source(place)
-    return scheme in (None, "beir") and Path(name).exists()
-
-
-def _missing(study: Study, runs: Iterable[Run], places: Mapping[str, Place]) -> dict[str, str]:
-    """The missing files and folders of datasets and recipes, with instructions to get them."""
-    names: dict[str, str] = {}  # source -> its name in the study or recipe
-    for run in runs:
-        names |= {places[one.on].source: study.datasets[one.on].split()[0] for one in run.wanted if one.on}
-        if run.recipe is not None and run.needs != "recipe":
-            names |= {run.recipe.place(place): place for place in _sources(run)}
-    return {
-        where: next((how for pattern, how in study.fetch.items() if fnmatch(name, pattern)), "put it there")
-        for where, name in names.items()
-        if parse_source(where)[0] in (None, "beir") and not _exists(where)
-    }
-
-
-def _sources(run: Run) -> Iterator[str]:
-    """Yield the sources that a recipe reads before its evaluation; sources of the training only if it is trained."""
-    recipe = run.recipe
-    assert recipe is not None
-    for stage, settings in recipe.planned():
-        if run.needs == "model" or stage.name not in ("calibrate", "queries"):
-            yield from stage.texts(settings)
-    if recipe.expand is not None and recipe.expand.words is not None:
-        yield recipe.expand.words
-    if recipe.evaluation is not None and run.needs == "model":
-        yield from recipe.evaluation.datasets
-    for source, placed in zip(recipe.data.examples, recipe.examples(), strict=True) if run.needs == "model" else ():
-        if recipe.data.sampling == "random" and prepared_folder(placed, run.root / PREPARED).exists():
-            continue
-        if isinstance(source, str):
-            yield source
-        else:
-            yield from filter(None, [source.file, source.corpus, source.queries, source.scores])

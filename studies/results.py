@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from studies.kept import distinct
 from studies.measurements import Column, Value, Values, per_query
 from studies.plan import Figure, Plan, Row, Study
 from studies.runs import Request
@@ -29,7 +30,8 @@ Drawn: TypeAlias = tuple[str, str, str | None, tuple[str, str] | None]  # x, y, 
 
 RESULTS = "results.json"
 WIDTH = 100  # characters of a line of words
-MARKED = 20  # points of a curve that have a marker each
+MARKED = 20  # points of a curve that have a marker each; of more points, every tenth part has one
+ON_TOYS = " [on toys: the numbers mean nothing]"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Reproduction(Tabled):
     output: Path
     toy: bool = False
     failed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # {exhibit: {row: why it is not complete}}
+    measured_in: Sequence[str] = ()  # number types and processors, as "float32 on NVIDIA H200"
 
     def table(self) -> list[Table | str]:
         """Return a table for each exhibit that has columns, and the path of the page."""
@@ -84,15 +87,16 @@ class Reproduction(Tabled):
     def _parts(self, name: str) -> list[Table | str]:
         exhibit = self.study.exhibits[name]
         notes = [f"{row} is not complete: {why}" for row, why in self.failed.get(name, {}).items()]
+        notes += [exhibit.note] if exhibit.note else []
         if not exhibit.columns:
-            return [f"{name}: a figure, on the page", *notes]
+            return [f"{name}: a figure, on the page{ON_TOYS if self.toy else ''}", *notes]
         decimals = {column: _decimals(self.cells[name].values(), column) for column in exhibit.columns}
         rows = {
             label: [cells[column].text(decimals[column]) for column in exhibit.columns]
             for label, cells in self.cells[name].items()
         }
-        title = f"{name}: {exhibit.about}"
-        if any(cell.of_words for cells in self.cells[name].values() for cell in cells.values()):
+        title = self._title(name)
+        if any(cells[column].of_words for cells in self.cells[name].values() for column in exhibit.columns):
             lines = [f"{label}: {' '.join(texts)}" for label, texts in rows.items()]
             return [title, *(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines), *notes]
         header, shown = [*exhibit.words, *exhibit.columns], rows
@@ -102,13 +106,22 @@ class Reproduction(Tabled):
             header, shown = side_by_side(header, rows, exhibit.beside)
         return [Table(title, ["", *header], [[label, *texts] for label, texts in shown.items()], notes=notes)]
 
+    def _title(self, name: str) -> str:
+        return f"{name}: {self.study.exhibits[name].about}{ON_TOYS if self.toy else ''}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the cells, and why rows are not complete, as JSON values."""
         cells = {
             name: {row: {column: cell.to_json() for column, cell in cells.items()} for row, cells in rows.items()}
             for name, rows in self.cells.items()
         }
-        return {"study": self.study.about, "toy": self.toy, "cells": cells, "failed": self.failed}
+        return {
+            "study": self.study.about,
+            "toy": self.toy,
+            "measured in": list(self.measured_in),
+            "cells": cells,
+            "failed": self.failed,
+        }
 
     def write(self) -> None:
         """Write the results into the output folder."""
@@ -121,12 +134,12 @@ class Reproduction(Tabled):
             "Ours, ± the standard deviation over seeds, and in brackets the published. * and ** mark p < 0.05 and "
             "p < 0.01 of a paired two-sided t-test over queries, where a table has a baseline."
         )
-        sections = [Section("How to read it", [note])]
+        sections = [Section("How to read it", [note, f"Measured in {'; '.join(self.measured_in)}."])]
         for name in self.cells:
             figure = self.study.exhibits[name].figure
             drawn = [] if figure is None else [self._figure(name, figure)]
-            sections.append(Section(f"{name}: {self.study.exhibits[name].about}", [*self._parts(name), *drawn]))
-        title = f"{self.study.about}{', on toys: the numbers mean nothing' if self.toy else ''}"
+            sections.append(Section(self._title(name), [*self._parts(name), *drawn]))
+        title = f"{self.study.about}{ON_TOYS if self.toy else ''}"
         write_page(self.output, title, sections)
 
     def _figure(self, name: str, figure: Figure) -> Drawing:
@@ -169,8 +182,8 @@ class Reproduction(Tabled):
         solid, dashed = lines((x, y) for x, y, _, _ in pairs), lines((x, other) for x, _, other, _ in pairs)
         low, high = (lines((x, band and band[side]) for x, _, _, band in pairs) for side in (0, 1))
         for number, (curve, points) in enumerate(solid.items()):
-            marker, color = MARKERS[number % len(MARKERS)] if len(points) < MARKED else "", f"C{number}"
-            axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, color=color, label=curve)
+            style, color = _style(number, len(solid), len(points)), f"C{number}"
+            axes.plot([x for x, _ in points], [y for _, y in points], color=color, label=curve, **style)
             others = dashed.get(curve, [])
             axes.plot([x for x, _ in others], [y for _, y in others], color=color, linestyle="--")
             edges = [[y for _, y in side.get(curve, [])] for side in (low, high)]
@@ -179,6 +192,22 @@ class Reproduction(Tabled):
         axes.set_xlabel(pairs[0][0])
         axes.set_ylabel(pairs[0][1])
         axes.grid(alpha=0.3)
+
+
+def _style(number: int, curves: int, points: int) -> dict[str, Any]:
+    """Return the style of a curve among others, which shows it above and below curves that are equal to it.
+
+    An earlier curve is wider, and its hollow markers are larger. The markers of long curves are at places of their own.
+    """
+    left = (curves - 1 - number) / max(1, curves - 1)
+    step = max(1, points // 10) if points >= MARKED else 1
+    return {
+        "linewidth": 1.2 + 3 * left,
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 5 + 4 * left,
+        "markerfacecolor": "none",
+        "markevery": (number * step // max(1, curves), step),
+    }
 
 
 def side_by_side(
@@ -193,7 +222,7 @@ def side_by_side(
     headings = list(dict.fromkeys(heading for _, heading in beside.values()))
     lines: dict[str, list[str]] = {}
     for label, texts in rows.items():
-        line, heading = beside[label]
+        line, heading = beside.get(label, (label, headings[0]))  # an added row stands below the first heading
         start = headings.index(heading) * len(header)
         lines.setdefault(line, [NONE] * (len(headings) * len(header)))[start : start + len(header)] = texts
     return [f"{heading} {column}" for heading in headings for column in header], lines
@@ -215,7 +244,8 @@ def reproduction(
             why = [failed[run.name] for run in row.runs if run.name in failed]
             if why and any(len(cell.ours) < len(row.runs) for cell in cells[name][row.label].values()):
                 reasons.setdefault(name, {})[row.label] = "; ".join(dict.fromkeys(why))
-    return Reproduction(plan.study, cells, output, toy, reasons)
+    kept = (run.kept_values(plan.places) for run in plan.runs.values())
+    return Reproduction(plan.study, cells, output, toy, reasons, distinct(kept))
 
 
 def cells_of(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[str, Values]]) -> dict[str, Cell]:

@@ -18,25 +18,29 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import vocable
-from studies.measurements import Column, Function, Values
+from studies.dense import kind_of
+from studies.kept import Kept, Origin, measuring_code, read_kept, write_kept
+from studies.measurements import LEXICAL, Column, Function, Values
 from studies.prepared import PREPARED, with_prepared_examples
 from studies.vectors import Encoders, Place
 from vocable.adapt.stages import STAGES
-from vocable.core.storage import finish, finished, read_record, replacing_folder, resumable, write_record
+from vocable.core.fingerprint import INPUTS_KEY, changed, fingerprint, fingerprints
+from vocable.core.storage import SETTINGS, finish, finished, read_record, replacing_folder, resumable
 from vocable.encoding.hub import first_line, trusting
 from vocable.encoding.load import load
-from vocable.errors import RecipeError, VocableError
+from vocable.errors import VocableError
+from vocable.options import DType
 from vocable.torch_models.inference_free import make_inference_free
 from vocable.torch_models.sparse_encoder import save_model
 from vocable.training import distributed
-from vocable.training.callbacks import LOG, last_checkpoint
+from vocable.training.callbacks import last_checkpoint
+from vocable.training.log import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
@@ -59,16 +63,6 @@ NEEDS = ("recipe", "adapted", "model")  # in the order in which they are made
 # What changes a finished model before it is measured: queries that are looked up with weights of 1, or special tokens
 # that stay terms.
 Change = Literal["look up queries", "keep special terms"]
-
-
-@cache
-def measuring_code() -> str:
-    """Return a digest of the code that measures: the studies' own modules, and all of vocable."""
-    digest = blake2b(digest_size=16)
-    package = Path(vocable.__file__).parent
-    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.rglob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 class Request(NamedTuple):
@@ -115,7 +109,9 @@ class Run:
         recipe: Recipe | None = None,
         model: str | None = None,
         change: Change | None = None,
+        dtype: DType = "float32",
     ) -> None:
+        self.dtype = dtype  # in which texts are encoded to be measured
         self.name, self.root, self.recipe, self._model, self._change = name, root, recipe, model, change
         self.wanted: dict[Request, list[str]] = {}  # names of values
         self.needed = list[str]()  # `needs` of the recipe
@@ -177,37 +173,57 @@ class Run:
         """The file of its measurements."""
         return self.root / "measured" / f"{self.name}.json"
 
-    def measured(self) -> dict[str, Values]:
-        """Return the measured values by `Request.key`, without values that other code measured.
+    def origin(self, places: Mapping[str, Place]) -> Origin:
+        """Return what the values depend on: the content of the models, of the recipe's sources, and of the datasets."""
+        recipe, models = self.recipe, {"model": self.start.removeprefix(kind_of(self.start))}
+        if recipe is not None:
+            models = {"model": self.model} | ({"adapted": self.adapted} if self.adapted != recipe.model else {})
+        elif self.start in LEXICAL:
+            models = {}
+        scored = [json.loads(request.options).get("scored") for request in self.wanted]
+        named = {request.on: None for request in self.wanted} | dict.fromkeys(scored)
+        sources = {name: places[name].source for name in named if name in places}
+        return Origin(
+            self.settings(),
+            self.dtype,
+            measuring_code(),
+            {} if recipe is None else fingerprints(recipe.inputs()),
+            {name: content for name, place in models.items() if (content := fingerprint(place))},
+            {name: fingerprint(source) or source for name, source in sources.items()},
+        )
+
+    def kept_values(self, places: Mapping[str, Place]) -> Kept | None:
+        """Return what is kept, old or not; errors as in `measured`."""
+        return read_kept(self.kept, self.origin(places))
+
+    def measured(self, places: Mapping[str, Place]) -> dict[str, Values]:
+        """Return the measured values by `Request.key`, without values that are older than what they depend on.
 
         Raises:
-            RecipeError: the values belong to another recipe.
+            RecipeError: the values belong to another recipe, or the recipe has read other data.
         """
-        if not self.kept.exists():
-            return {}
-        record = read_record(self.kept, dict[str, Any], error=RecipeError)
-        if record.get("settings") != self.settings():
-            raise RecipeError(f"{self.kept}: measured with another recipe: use another output, or remove it")
-        if record.get("code") != measuring_code():
-            return {}
-        values: dict[str, Values] = record["values"]
-        return values
+        kept = self.kept_values(places)
+        return {} if kept is None else kept.valid(self.origin(places))
 
-    def _keep(self, values: Mapping[str, Values]) -> None:
-        """Keep measured values, with what they depend on."""
-        write_record(self.kept, {"settings": self.settings(), "code": measuring_code(), "values": values})
-
-    def _forget_other_code(self) -> None:
-        """Remove the values, reports and vectors that other code has made."""
+    def _forget_stale(self, places: Mapping[str, Place]) -> None:
+        """Remove values, reports and vectors that are older than what they depend on."""
         self.kept.parent.mkdir(parents=True, exist_ok=True)
-        if self.kept.exists():
-            if read_record(self.kept, dict[str, Any], error=RecipeError).get("code") == measuring_code():
-                return
-            logger.warning("%s: the code that measures has changed: measured again", self.name)
-        reports = {self.reports(request.on) for request in self.wanted if request.on is not None}
-        for folder in [*reports, self.root / "vectors" / self.name]:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._keep({})
+        now, kept = self.origin(places), self.kept_values(places)
+        names = [request.on for request in self.wanted if request.on is not None]
+        if kept is not None:
+            reasons, stale = kept.origin.differences(now), kept.stale_datasets(now)
+            if reasons or stale:
+                changes = [*reasons, *(f"the dataset {name} has changed" for name in stale)]
+                logger.warning("%s: %s: measured again", self.name, "; ".join(changes))
+            names = [*names, *kept.origin.datasets] if reasons else stale
+        if kept is None or names:
+            for folder in [*map(self.reports, names), self.root / "vectors" / self.name]:
+                shutil.rmtree(folder, ignore_errors=True)
+        write_kept(self.kept, {} if kept is None else kept.valid(now), now, kept)
+
+    def _left(self, values: Mapping[str, Values]) -> dict[Request, list[str]]:
+        """Return the wanted names of values that are not measured yet."""
+        return {one: names for one, names in self.wanted.items() if not set(names) <= values.get(one.key, {}).keys()}
 
     def carry_out(self, places: Mapping[str, Place]) -> None:
         """Adapt, train and measure whatever is not done yet.
@@ -216,16 +232,13 @@ class Run:
             RunError: a library fails, as without memory; of several processes, in the measurement alone.
             VocableError: as in `vocable.train`.
         """
-        values: dict[str, Values] = distributed.by_first(self.measured)
-        left = {one: names for one, names in self.wanted.items() if not set(names) <= values.get(one.key, {}).keys()}
-        if not left:
-            return
         with trusting(self.recipe is not None and self.recipe.trust_remote_code):
             for part in NEEDS:  # what needs no training is measured before it, which may fail
-                if wanted := {request: names for request, names in left.items() if request.needs == part}:
+                left = self._left(distributed.by_first(partial(self.measured, places)))
+                if any(request.needs == part for request in left):
                     with nullcontext() if distributed.count() > 1 else in_one_line():
                         self._make(part)
-                    distributed.by_first(partial(self._measure, wanted, values, places))
+                    distributed.by_first(partial(self._measure, part, places))
 
     def _make(self, part: str) -> None:
         """Adapt and train the model as far as a part of the run needs it."""
@@ -247,14 +260,18 @@ class Run:
         Raises:
             ArgumentError: the folder has another model, or another change.
         """
-        settings = {"changes": self.settings()}
+        settings: dict[str, Any] = {"changes": self.settings(), INPUTS_KEY: fingerprints([self.start])}
+        record = Path(self.model) / SETTINGS
+        kept = read_record(record, dict[str, Any]) if record.exists() else {}
+        if kept.get("changes") == settings["changes"] and changed(kept[INPUTS_KEY], settings[INPUTS_KEY]):
+            shutil.rmtree(self.model)  # made of the model as it was
         if self._change is None or finished(self.model, settings):
             return
         if self._change == "look up queries":
-            changed = make_inference_free(load(self.start), weights="ones")
+            changed_model = make_inference_free(load(self.start), weights="ones")
         else:
-            changed = load(self.start, special_terms=True)
-        save_model(changed, self.model, settings)
+            changed_model = load(self.start, special_terms=True)
+        save_model(changed_model, self.model, settings)
 
     @property
     def checkpoints(self) -> Path:
@@ -263,7 +280,9 @@ class Run:
 
     def _adapt(self, recipe: Recipe) -> None:
         """Make the model before calibration, with the log of its pre-training, which may continue another run's."""
-        output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
+        adapting = recipe.model_copy(update={"calibrate": None, "queries": None, "activation": None})
+        inputs = fingerprints(adapting.inputs_of_stages())
+        output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING), INPUTS_KEY: inputs}
         if distributed.by_first(partial(finished, output, settings)):
             return
         earlier = self.continues
@@ -275,7 +294,6 @@ class Run:
                 if distributed.is_first() and earlier is not None and not (work / PRETRAIN).exists():
                     with replacing_folder(work / PRETRAIN) as begun:
                         shutil.copytree(earlier.checkpoints, begun, dirs_exist_ok=True)
-            adapting = recipe.model_copy(update={"calibrate": None, "queries": None, "activation": None})
             adapted = Path(carry_out_stages(adapting, work))
             if distributed.is_first():
                 if (log := work / PRETRAIN / LOG).exists():
@@ -301,19 +319,21 @@ class Run:
         return recipe.model_copy(update={**done, "model": str(Path(self.adapted).resolve())})
 
     @in_one_line()
-    def _measure(
-        self, left: Mapping[Request, Sequence[str]], values: dict[str, Values], places: Mapping[str, Place]
-    ) -> None:
+    def _measure(self, part: str, places: Mapping[str, Place]) -> None:
         """Measure one collection after the other. Values are kept at once, vectors until the collection is done."""
-        self._forget_other_code()
+        self._forget_stale(places)
+        kept, now = self.kept_values(places), self.origin(places)
+        values = self.measured(places)
         by_corpus: dict[str | None, list[Request]] = defaultdict(list)
+        left = self._left(values)
         for request in left:
-            by_corpus[request.on and places[request.on].corpus].append(request)
+            if NEEDS.index(request.needs) <= NEEDS.index(part):
+                by_corpus[request.on and places[request.on].corpus].append(request)
         encoders = Encoders(self, places)
         for requests in by_corpus.values():
             for request in requests:
                 on = None if request.on is None else encoders.open(request.on)
                 measured = request.measure(self, on, left[request], **json.loads(request.options))
                 values[request.key] = values.get(request.key, {}) | measured
-                self._keep(values)
+                write_kept(self.kept, values, now, kept)
             encoders.close()

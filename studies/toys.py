@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from studies.given import rename_models
 from studies.toy_models import make_backbone, make_tokenizer
 from vocable.core.storage import replacing, replacing_folder
 from vocable.data import Document, pydocs
@@ -122,7 +123,8 @@ class Toys:
     def recipe(self, recipe: Recipe) -> Recipe:
         """The same recipe on toys: the same stages, losses and penalties, fewer and shorter steps."""
         values = recipe.model_dump(mode="json", by_alias=False)
-        values |= {"model": self.model(recipe.model), "data_folder": "", "needs": []}
+        rename_models(values, recipe, self.model)
+        values |= {"data_folder": "", "needs": []}
         if recipe.evaluation is not None:
             values["evaluation"] |= {"datasets": [*map(self.collection, recipe.evaluation.datasets)], "every": 1}
         for stage, settings in recipe.planned():
@@ -134,8 +136,6 @@ class Toys:
                     part[key] = [self.texts(source) for source in part[key]]
                 elif part[key]:
                     part[key] = self.texts(part[key])
-            for key in stage.models:
-                part[key] = part[key] and self.model(part[key])
         if recipe.calibrate is not None and recipe.calibrate.shift is not None:
             values["calibrate"]["shift"] = SHIFT
         if recipe.expand is not None:
@@ -148,10 +148,6 @@ class Toys:
         training |= LEARNING | {"query_length": 16, "document_length": 24, "guard": "off"}
         if training["micro_batch"]:
             training["micro_batch"] = 2
-        if training["sparse_teacher"]:
-            training["sparse_teacher"] = self.model(training["sparse_teacher"])
-        if training["teacher"]:
-            training["teacher"]["models"] = [self.model(name) for name in training["teacher"]["models"]]
         if training["max_terms"]:
             training["max_terms"] |= {role: 20 for role in ("query", "document") if training["max_terms"][role]}
         if learning:

@@ -92,9 +92,9 @@ class Encoders:
         Raises:
             ArgumentError: by the vectors of a sample, all do not fit on the disk, or their index not in memory.
         """
-        folder, recipe = self.vectors / f"{name}-{role}", self.run.recipe
+        folder = self.vectors / f"{name}-{role}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        encoder = TextEncoder(self.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
+        encoder = TextEncoder(self.model, role, dtype=self.run.dtype)
         begun = folder.exists() or partial_of(folder).exists()  # what is on the disk is not needed once more
         if len(texts) > FEW and not begun:
             sample = encoder.encode([texts[row].full for row in spread(len(texts), SAMPLE)])
@@ -109,7 +109,7 @@ class Encoders:
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
             prompt = self.retriever.prompts.get(role)
-            embed(texts, self.retriever, place, "auto", unit=False, prompt=prompt)
+            embed(texts, self.retriever, place, self.run.dtype, unit=False, prompt=prompt)
         vectors: np.ndarray = np.load(place, mmap_mode="r")
         return vectors
 

@@ -30,7 +30,7 @@ STAGES = (
     (measurements, "evaluate_run"),
     (measurements, "measure_wackiness"),
     (measurements, "ablate"),
-    (runs, "write_record"),
+    (runs, "write_kept"),
 )
 
 

@@ -14,10 +14,14 @@ import pytest
 import vocable as vo
 from studies import measurements, runs, vectors
 from studies.common import main, reproduce
-from studies.plan import Study, make_plan
+from studies.kept import processor
+from studies.plan import Figure, Study, make_plan
 from studies.results import Cell, Reproduction
 from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
+from vocable.core.figures import empty_panels
+from vocable.core.storage import locked
+from vocable.core.tables import Table
 from vocable.encoding.protocol import Role
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
@@ -28,7 +32,8 @@ from vocable.training.data import load_examples
 
 ROWS = {  # study -> exhibit -> its only row here
     "mlm_head_rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},
-    "vocabulary_transfer": {"table-2": "vt", "table-6": "head-only-emlm", "table-8": "vt-idf-l0", "pre-training": "vt"},
+    "vocabulary_transfer": {"table-1": "vt", "table-2": "vt", "table-6": "head-only-emlm", "table-8": "vt-idf-l0",
+                            "pre-training": "vt"},
     "wacky_weights": {"table-1": "v3-style", "table-2": "v3-style", "figure-2": "v3-style",
                       "figure-4-documents": "v3-style"},
     "esplade": {"table-2": "indep-uniq-lr-h", "table-3": "indep-uniq-lr-h", "table-6": "indep-uniq-lr-h",
@@ -78,12 +83,14 @@ def test_every_cell_of_every_table_is_there(done: dict[str, Reproduction]) -> No
 def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, Reproduction]) -> None:
     reproduction = done["vocabulary_transfer"]
     model = str(reproduction.output / "models" / "vt")
-    each = []
-    for name in FEW["BEIR"].split():
-        source = f"beir:{reproduction.output}/toys/data/{name}"
-        each.append(vo.evaluate(model, source, ["nDCG@10"]).evaluations[0].values["nDCG@10"])
-    assert _ours(reproduction, "table-2", "BEIR nDCG@10") == pytest.approx(100 * np.mean(each))
-    judged = vo.evaluate(model, f"beir:{reproduction.output}/toys/data/DL-19", ["R(rel=2)@1000"])
+    sources = [f"beir:{reproduction.output}/toys/data/{name}" for name in FEW["BEIR"].split()]
+    each = [vo.evaluate(model, source, ["nDCG@10"]).evaluations[0] for source in sources]
+    values = [evaluation.values["nDCG@10"] for evaluation in each]
+    assert _ours(reproduction, "table-2", "BEIR nDCG@10") == pytest.approx(100 * np.mean(values))
+    costs = [evaluation.cost for evaluation in each if evaluation.cost is not None]
+    assert _ours(reproduction, "table-1", "FLOPs") == pytest.approx(np.mean([cost.flops for cost in costs]))
+    assert _ours(reproduction, "table-1", "Doc_Len") == pytest.approx(np.mean([cost.document_terms for cost in costs]))
+    judged = vo.evaluate(model, f"beir:{reproduction.output}/toys/data/DL-19", ["R@1000"])
     [recall] = judged.evaluations[0].values.values()
     assert _ours(reproduction, "table-2", "DL-19 R@1k") == pytest.approx(100 * recall)
 
@@ -249,6 +256,25 @@ def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -
 
 
 @pytest.mark.slow
+def test_the_number_type_and_the_processor_are_said(done: dict[str, Reproduction]) -> None:
+    for reproduction in done.values():
+        assert reproduction.measured_in == [f"float32 on {processor()}"]
+    output = done["esplade"].output
+    assert f"Measured in float32 on {processor()}." in (output / "index.html").read_text(encoding="utf-8")
+    assert json.loads((output / "results.json").read_text())["measured in"] == [f"float32 on {processor()}"]
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_a_second_study_into_one_output_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked(tmp_path / "out"):
+        assert main(_cut("mlm_head_rescaling"), ["--toy", "-o", str(tmp_path / "out")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/out is in use by process" in line
+    assert line.endswith("wait for it, or name another output")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
 def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
     study = _cut("mlm_head_rescaling")
     seeded = {**study.exhibits, "table-2": replace(study.exhibits["table-2"], seeds=[0, 1])}
@@ -258,6 +284,43 @@ def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out" / "models").iterdir()} == {"roberta-k2", "roberta-k2-seed-1"}
     assert Cell([1.0, 2.0], 1.5).text(2) == "1.50 ± 0.71 (1.50)"
     assert Cell([0.25], None).text(3) == "0.250"
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_an_own_model_is_a_row_of_any_exhibit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], backbones: dict[str, Path]
+) -> None:
+    study, model = _cut("mlm_head_rescaling"), backbones["bert"]
+    given = ["--toy", "-o", str(tmp_path / "out"), "--only", "mine", "--add", f"mine={model}"]
+    assert main(study, given) == 0
+    assert " ".join(capsys.readouterr().out.split()).count("[on toys: the numbers mean nothing]") == 3
+    cells = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))["cells"]
+    norm = float(row_norms(parts(vo.load(model)).mlm.get_output_embeddings().weight).mean())
+    assert cells["table-1"]["mine"]["norm"] == {"ours": [pytest.approx(norm)], "published": None}
+    sources = [f"beir:{tmp_path}/out/toys/data/{name}" for name in FEW["BEIR-13"].split()]
+    values = [vo.evaluate(str(model), source, ["nDCG@10"]).evaluations[0].values["nDCG@10"] for source in sources]
+    assert cells["table-2"]["mine"]["BEIR-13 nDCG@10"]["ours"] == [pytest.approx(np.mean(values))]
+    assert cells["figure-4"]["mine"]["loss"]["ours"] == [[]]  # it has no log
+    assert main(study, [*given[:-1], f"roberta-k2={model}"]) == 2
+    assert "there is a row 'roberta-k2' already" in capsys.readouterr().err
+
+
+def test_equal_curves_are_told_apart_and_numbers_have_heads(tmp_path: Path) -> None:
+    study = _cut("mlm_head_rescaling")
+    figure = Figure(x=["step"], y=["loss"])
+    exhibit = replace(study.exhibits["figure-4"], columns=["norm"], figure=figure)
+    line, norm = Cell([[float(step) for step in range(40)]], None), Cell([0.5], None)
+    rows = {name: {"step": line, "loss": line, "norm": norm} for name in ("one", "two", "three")}
+    found = Reproduction(replace(study, exhibits={"figure-4": exhibit}), {"figure-4": rows}, tmp_path)
+    [table] = [part for part in found.table() if isinstance(part, Table)]
+    assert (table.header, table.rows[0]) == (["", "norm"], ["one", "0.5000"])
+    drawn = empty_panels(1, 1)
+    found._draw(drawn.axes[0], "figure-4", None, [("step", "loss", None, None)])
+    curves = [curve for curve in drawn.axes[0].get_lines() if len(curve.get_xdata())]
+    widths = [curve.get_linewidth() for curve in curves]
+    assert widths == sorted(set(widths), reverse=True)
+    places = [range(40)[slice(curve.get_markevery()[0], None, curve.get_markevery()[1])] for curve in curves]
+    assert not set(places[0]) & set(places[1]) | set(places[1]) & set(places[2])
 
 
 @pytest.mark.usefixtures("quiet_libraries")

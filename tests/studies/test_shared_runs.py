@@ -14,6 +14,7 @@ from studies.common import reproduce
 from studies.plan import Selection, Study, make_plan
 from studies.toys import Toys
 from tests.studies.test_plan import NOWHERE, study_of
+from tests.toys import killed
 from vocable.torch_models.fuse import parts
 from vocable.training.stages import carry_out_stages
 
@@ -53,9 +54,6 @@ def test_a_pre_training_that_is_killed_after_its_checkpoint_is_kept_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, finish = longer("indep-uniq-lr-h", "indep-uniq-lr-h-1.2m"), runs.finish
-
-    def killed(*given: object) -> None:
-        raise KeyboardInterrupt
 
     monkeypatch.setattr(runs, "finish", killed)
     with pytest.raises(KeyboardInterrupt):

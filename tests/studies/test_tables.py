@@ -23,9 +23,11 @@ from studies.vectors import Encoders, Place
 from tests.studies.test_plan import NOWHERE, study_of
 from tests.studies.test_vectors import WORDS, collection
 from vocable.adapt.expand_vocabulary import expand_vocabulary
+from vocable.adapt.transfer import neighbours
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.significance import paired_t_test
 from vocable.torch_models.sparse_encoder import save_model
+from vocable.training.recipe import Recipe
 
 ROWS = ("v2", "v2-sum")
 
@@ -129,8 +131,23 @@ def test_a_removal_without_scores_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_an_exhibit_that_is_not_made_says_why() -> None:
-    with pytest.raises(ArgumentError, match="table-4"):
-        make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-4"]))
+    with pytest.raises(ArgumentError, match=r"table-1.*authors' data"):
+        make_plan(study_of("esplade"), NOWHERE, Selection(["table-1"]))
+
+
+def test_new_tokens_have_the_neighbours_of_a_transfer(tmp_path: Path, backbones: dict[str, Path]) -> None:
+    column = study_of("vocabulary_transfer").columns["new tokens"]
+    recipe = Recipe.model_validate(
+        {"model": str(backbones["modernbert"]), "transfer": {"target": str(backbones["bert"])},
+         "data": {"examples": ["none"]}, "training": {"steps": 1}}
+    )  # fmt: skip
+    run = Run("vt", tmp_path, recipe=recipe)
+    assert column.measure(run, None, ["neighbours"], **column.options) == {"neighbours": []}  # no tokens of a toy
+    expected = neighbours(vo.load(backbones["modernbert"]), str(backbones["bert"]), ["fox", "the"])
+    shown = column.measure(run, None, ["neighbours"], words=["fox", "nationalists", "the"])["neighbours"]
+    assert [line.partition(" ")[0] for line in shown] == [row.token for row in expected] == ["fox", "the"]
+    for line, row in zip(shown, expected, strict=True):
+        assert line.endswith(", ".join(f"{token} {weight:.3f}" for token, weight in row.made_of))
 
 
 def test_the_example_of_a_query_has_its_terms_and_marks_expansions(tmp_path: Path) -> None:
