@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vocable.adapt.calibrate import calibrate as calibrate
     from vocable.adapt.expand_vocabulary import expand_vocabulary as expand_vocabulary
     from vocable.adapt.inspect import inspect as inspect
+    from vocable.adapt.merge import merge as merge
     from vocable.adapt.rescale import rescale as rescale
     from vocable.adapt.train_vocabulary import train_tokenizer as train_tokenizer
     from vocable.adapt.train_vocabulary import train_vocabulary as train_vocabulary
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from vocable.cli.demo import demo as demo
     from vocable.collection.answers import search as search
     from vocable.collection.collection import open_index as open_index
+    from vocable.collection.generations import alias as alias
+    from vocable.collection.generations import drop as drop
     from vocable.collection.index import index as index
-    from vocable.collection.recount import check as check
     from vocable.collection.standing import explain as explain
     from vocable.collection.verbs import add as add
+    from vocable.collection.verbs import check as check
     from vocable.collection.verbs import delete as delete
     from vocable.core.threads import tune_threads as tune_threads
     from vocable.data import read_corpus as read_corpus
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from vocable.indexes.fusion import weighted as weighted
     from vocable.publishing.publication import publish as publish
     from vocable.service.server import serve as serve
+    from vocable.torch_models.convert import convert as convert
     from vocable.torch_models.export import export_model as export_model
     from vocable.torch_models.fuse import fuse as fuse
     from vocable.torch_models.fuse import unfuse as unfuse
@@ -73,6 +77,7 @@ _NAMES = {
     "adapt.calibrate": "calibrate",
     "adapt.expand_vocabulary": "expand_vocabulary",
     "adapt.inspect": "inspect",
+    "adapt.merge": "merge",
     "adapt.rescale": "rescale",
     "adapt.train_vocabulary": "train_tokenizer train_vocabulary",
     "adapt.transfer": "transfer",
@@ -80,11 +85,11 @@ _NAMES = {
     "analysis.stored_vectors": "analyze_postings analyze_weights",
     "cli.demo": "demo",
     "collection.answers": "search",
-    "collection.recount": "check",
     "collection.standing": "explain",
+    "collection.generations": "alias drop",
     "collection.index": "index",
     "collection.collection": "open_index",
-    "collection.verbs": "add delete",
+    "collection.verbs": "add check delete",
     "core.threads": "tune_threads",
     "data": "read_corpus read_examples read_judgments read_queries read_texts",
     "encoding.encode": "encode",
@@ -101,6 +106,7 @@ _NAMES = {
     "indexes.fusion": "reciprocal_rank weighted",
     "publishing.publication": "publish",
     "service.server": "serve",
+    "torch_models.convert": "convert",
     "torch_models.export": "export_model",
     "torch_models.fuse": "fuse unfuse",
     "torch_models.inference_free": "make_inference_free",

@@ -1,14 +1,24 @@
 """Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, even during the first imports."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
 
 
+def open_streams() -> None:
+    """Open the null device for each standard stream that is closed: otherwise the next file would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open until the process ends
+
+
 def main() -> int:
     """Import and run the command line."""
     try:
+        open_streams()
         gc.set_threshold(50_000)  # imports make many objects and no garbage: collections took 5 % of a cold start
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes 4 %
         from vocable.cli import main as run

@@ -43,12 +43,17 @@ class NoSpaceError(VectorsError):
 class UnavailableError(VectorsError):
     """The server of an index stayed busy or unreachable until the last repetition of a request.
 
-    After a write, `unwritten` are the ids of the documents that the server has not acknowledged.
+    After a write, `unwritten` are the ids of the documents that the server has not acknowledged. After `seconds` the
+    request may be tried again.
     """
 
-    def __init__(self, message: str, unwritten: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, unwritten: Sequence[str] = (), seconds: float = 1.0) -> None:
         super().__init__(message)
-        self.unwritten = list(unwritten)
+        self.unwritten, self.seconds = list(unwritten), seconds
+
+
+class GoneError(VectorsError):
+    """A collection was deleted while it was open."""
 
 
 class ModelError(VocableError):

@@ -56,6 +56,9 @@ WackyShare: TypeAlias = Annotated[
     float, Gt(0), Le(1), Default(WACKY_SHARE), Doc("Share of the scored terms that is wacky.")
 ]
 IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
+Feedback: TypeAlias = Annotated[
+    int, Ge(0), Le(100), Default(0), Doc("Search again with the terms of this many first hits in each query; 0: once.")
+]
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the models, such as cpu, cuda or cuda:1; by default the best available.")
 ]
@@ -173,6 +176,7 @@ class RankingOptions(Matching, RerankOptions, total=False):
         Default("weighted"),
         Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank)."),
     ]
+    feedback: Feedback
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
     idf_filter: Annotated[
         str | None,
@@ -201,8 +205,8 @@ class AnswerOptions(SearchOptions, total=False):
     """Settings of a search and of its answers."""
 
     facets: Annotated[
-        str | None,
-        Doc("Count the values of these fields among the best hits, such as lang,year; file/ counts folders."),
+        str | list[str] | None,
+        Doc("Count the values of these fields among the best hits: lang,year; file/ for folders."),
     ]
     sections: Annotated[
         bool, Doc("List every section of a page; by default the hits of one page of a folder are one entry.")
@@ -233,10 +237,8 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     corpus: Annotated[str | PathLike[str] | None, Doc("With `judgments` and `queries`: source of the documents.")]
     language: Annotated[str, Default("english"), Doc("Language of BM25's words, such as german or de, or none.")]
     hybrid: Annotated[bool, Doc("Also evaluate systems fused with BM25, and the spaces of an index with each other.")]
-    weights: Annotated[
-        str | Mapping[str, float] | None,
-        Doc("Also evaluate an index's fusion with weights, such as sparse=0.5,bm25=0.5."),
-    ]
+    weights: Annotated[str | Mapping[str, float] | None, Doc("Weights of an index's kinds: sparse=0.5,bm25=0.5.")]
+    feedback: Feedback
     folds: Annotated[
         int | None, Ge(2), Doc("With `hybrid`: also tune the fusion weights of an index, in a cross-validation.")
     ]
@@ -244,9 +246,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     long_documents: Annotated[
         Literal["truncate", "maxpool"],
         Default("truncate"),
-        Doc(
-            "Documents beyond `max_length`: truncate them, or read them in windows and keep each term's largest weight."
-        ),
+        Doc("Documents beyond `max_length`: truncate, or read in windows and keep each term's largest weight."),
     ]
     query_idf: Annotated[
         IdfPower, Doc("Multiply query weights by the dataset's IDF to this power; default: the model's.")

@@ -14,8 +14,9 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: object, warning: str = 
     capsys.readouterr()
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
-    # Libraries that were imported before show bars; a training says how well it did.
-    said = "".join(one for one in captured.err.split("\n") if "\r" not in one and not re.search("held.out", one))
+    # Libraries that were imported before show bars; a training says how long it took and how well it did.
+    outcome = r"held.out|train: [\d,]+ steps?, [\d.]+ minutes: loss"
+    said = "".join(one for one in captured.err.split("\n") if "\r" not in one and not re.search(outcome, one))
     assert (status, bool(said)) == (0, bool(warning)), captured.err
     assert warning in said
     return captured.out

@@ -13,6 +13,7 @@ ONLY_COMMAND = {
     "index": {"vectors"},  # further shards; in Python `model` is a list
     "search": {"query", "wacky_share", "full"},  # texts beside the source `queries`; a share of `wacky`; in print
     "explain": {"wacky_share", "allow_changed_model", "device"},  # in Python, of `load` and `open_index`
+    "merge": {"output"},  # in Python, of `save_pretrained`
     "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: `then`
     "transfer": {"neighbours"},  # a function of its own
 }

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -120,7 +121,9 @@ def test_a_changed_folder_names_the_command_that_updates_its_index(
     done(capsys, "index", model, folder, "-o", output)
     (folder / "index.md").write_text("# Other\n\nAnother text.\n", encoding="utf-8")
     assert f"vocable add {output} {folder} --replace" in refused(capsys, "index", model, folder, "-o", output)
-    assert "--replace" not in refused(capsys, "index", model, folder, "-o", output, "--max-terms", 3)
+    said = refused(capsys, "index", model, folder, "-o", output, "--max-terms", 3)
+    assert "made with other settings (inputs, limits.max_terms)" in said
+    assert said.rstrip().endswith("--replace brings it up to date, with its own settings")
 
 
 def test_a_page_that_is_gone_is_counted(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
@@ -145,10 +148,66 @@ def test_one_page_of_the_folder_is_added(capsys: pytest.CaptureFixture[str], mod
     assert "1 document, such as 'guide/a.md#more'" in said.err
     assert documents(output)["guide/a.md#less"]["url"] == "https://x.org/guide/a/#less"
     assert done(capsys, "add", output, folder / "new.txt").startswith("1 added; now 8 documents")
-    assert str(folder) in refused(capsys, "add", output, page, "--replace")
+    assert done(capsys, "add", output, page, "--replace").startswith("2 unchanged, 1 deleted; now 7 documents")
+    assert "guide/a.md#more" not in documents(output)
     (folder / ".gitignore").write_text("new.txt\n", encoding="utf-8")
     assert "new.txt: no such page" in refused(capsys, "add", output, folder / "new.txt")
-    assert "document files end in" in refused(capsys, "add", output, Path(__file__).parents[2] / "README.md")
+    other = Path(__file__).parents[2] / "README.md"
+    assert f"{other}: not in {folder}, the folder that" in refused(capsys, "add", output, other)
+
+
+@pytest.mark.parametrize("way", ["absolute", "relative", "inside", "by a link", "moved", "copied"])
+def test_a_part_of_the_folder_has_its_ids_and_is_replaced_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, folder: Path, way: str
+) -> None:
+    output, part = folder.parent / "index", folder / "guide"
+    (folder / "guide.md").write_text("# Beside\n\nA text beside the folder.\n", "utf-8")
+    monkeypatch.chdir(folder.parent)
+    done(capsys, "index", model, folder.name, "-o", output)  # a relative place
+    kept = documents(output).keys()
+    if way == "moved":
+        (folder.parent / "new").mkdir()
+        part = folder.rename(folder.parent / "new" / folder.name) / "guide"
+    elif way == "copied":
+        part = copytree(folder, folder.parent / "backup" / "old") / "guide"
+    (part / "b.md").unlink()
+    (part / "c.md").write_text("# Further\n\nA further text.\n", "utf-8")
+    given: Path | str = part
+    if way == "relative":
+        given = f"{folder.name}/guide/"
+    elif way == "inside":
+        monkeypatch.chdir(part)
+        given = "."
+    elif way == "by a link":
+        given = folder.parent / "link"
+        given.symlink_to(part)
+    main(["add", str(output), str(given)])
+    said = capsys.readouterr()
+    assert said.out.startswith("1 added, 2 unchanged; now 8 documents")
+    assert "2 documents, such as 'guide/b.md#" in said.err
+    assert documents(output).keys() - kept == {"guide/c.md#further"}
+    assert done(capsys, "add", output, given, "--replace").startswith("3 unchanged, 2 deleted; now 6 documents")
+    gone = {name for name in kept if name.startswith("guide/b.md")}
+    assert documents(output).keys() == (kept | {"guide/c.md#further"}) - gone
+    if way == "moved":
+        assert done(capsys, "add", output, part / "c.md").startswith("1 unchanged; now 6 documents")
+
+
+def test_another_folder_has_ids_of_its_own(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    output, other = folder.parent / "index", folder.parent / "other"
+    done(capsys, "index", model, folder, "-o", output)
+    other.mkdir()
+    (other / "d.md").write_text("# Other\n\nAnother text.\n", "utf-8")
+    assert done(capsys, "add", output, other).startswith("1 added; now 7 documents")
+    assert "d.md#other" in documents(output)
+    assert done(capsys, "add", output, other, "--replace").startswith("1 unchanged, 6 deleted; now 1 document")
+    assert f"{folder.parent}: holds {folder}, whose pages" in refused(capsys, "add", output, folder.parent)
+    part = other / folder.name / "guide"
+    part.mkdir(parents=True)
+    (part / "a.md").write_text("# Other\n\nAnother text.\n", "utf-8")
+    refusal = f"{part}: not a part of {folder}, the folder of the index: name that part, or {part.parent}"
+    assert refusal in refused(capsys, "add", output, part)
+    assert done(capsys, "add", output, part.parent).startswith("1 added; now 2 documents")
 
 
 def test_all_unreadable_files_are_named_at_once(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:

@@ -71,7 +71,7 @@ def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None
     takes = {verb: COMMANDS[verb].parameters for verb in VERBS}
     found = {verb: parameters["device"].help for verb, parameters in takes.items() if "device" in parameters}
     stored = {"analyze-postings", "analyze-weights", "check", "compare", "delete", "export", "prune", "recipes"}
-    stored |= {"train-vocabulary", "publish"}  # no model encodes
+    stored |= {"alias", "convert", "drop", "merge", "train-vocabulary", "publish"}  # no model encodes
     trainer = {"demo", "train"}  # which choose the device themselves
     graphs = {"export-model"}  # which run on the processor
     assert set(VERBS) - set(found) == stored | trainer | graphs
@@ -158,7 +158,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         ),
         (["train", RESCALING, "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: --steps must be a whole number, not 'few'"),
-        (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
+        (["pretrain", "vocable-mini", "file", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
         (
             ["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"],
@@ -173,7 +173,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["rescale", "m", "-o", "o", "--factor", "x"], "vocable: --factor must be auto or a number, not 'x'"),
         (["calibrate", "m", "t", "-o", "o", "--device", ""], "vocable: --device must not be empty"),
         (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
-        (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
+        (["calibrate", "vocable-mini", "file", "-o", "o"], "vocable: give either --activation-rate or --shift"),
         (["explain", "vocable-mini", "q", "--device", "cpuu"], "--device must be one that PyTorch has here (cpu"),
         (["inspect", "vocable-mini", "--device", "meta"], "--device must be one that PyTorch has here (cpu"),
     ],
@@ -292,6 +292,24 @@ def test_a_reader_that_stops_reading_ends_quietly() -> None:
     program.stdout.close()
     _, errors = program.communicate(timeout=60)
     assert (program.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status", "said"),
+    [
+        (">&-", "recipes", 0, ""),
+        ("2>&-", "recipes my-pairs", 0, ""),
+        ("<&-", "index vocable-mini - -o out", 2, "vocable: - has no documents\n"),
+        ("<&- >&- 2>&-", "search nowhere x", 2, ""),
+    ],
+)
+def test_a_closed_stream_is_the_null_device(
+    tmp_path: Path, closed: str, arguments: str, status: int, said: str
+) -> None:
+    command = f'exec "{sys.executable}" -m vocable {arguments} {closed}'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, said)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.cli.command_line import done, refused
+from tests.toys import killed
 from vocable.cli import main
 from vocable.encoding.load import load
 from vocable.encoding.term_scores import ranked, read_scores
@@ -173,9 +174,6 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
     options = [backbones["bert"], *places, "-k", 3, "--bootstrap", 0]
     arguments = [*options, "-o", tmp_path / "report"]
     expected = measured(capsys, *options, "-o", tmp_path / "whole", "--json")
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("vocable.wackiness.study.write_report", killed)

@@ -1,5 +1,7 @@
 """The command line: each command is a verb (`vocable.cli.command`), with a file for each group.
 
+The idea: a command has no options of its own; it reads them from the signature and the docstring of its verb.
+
 Exit status:
 
 0    success, also if the reader of the output has closed it
@@ -29,6 +31,7 @@ from vocable.cli.adapt import ADAPTATION_COMMANDS
 from vocable.cli.command import execute
 from vocable.cli.evaluate import ANALYSIS_COMMANDS, EVALUATION_COMMANDS
 from vocable.cli.help import overview, page
+from vocable.cli.output import show
 from vocable.cli.search import SEARCH_COMMANDS, SERVING_COMMANDS
 from vocable.cli.signals import signals_interrupt
 from vocable.cli.train import TRAINING_COMMANDS
@@ -46,6 +49,7 @@ GROUPS = {
 }
 COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}
 HELP = {"-h", "--help"}
+COMPLETION = {"--install-completion", "--show-completion"}
 GRACE = 10.0  # seconds that other processes wait, so that the first can report an error
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
@@ -95,10 +99,12 @@ def _run(words: list[str]) -> None:
     """Carry out a command, or print the version or a page of the help."""
     options = list(takewhile(lambda word: word.startswith("-"), words))
     name, *rest = words[len(options) :] or [""]
-    if unknown := {*options} - HELP - {"--version", "--trust-remote-code"}:
+    if unknown := {*options} - HELP - COMPLETION - {"--version", "--trust-remote-code"}:
         raise ArgumentError(f"{unknown.pop()} is no option before a command (see vocable --help)")
     if "--version" in options:
         print(f"vocable {__version__}")
+    elif COMPLETION & {*options}:
+        _complete(options[0], name, rest)
     elif not name or HELP & {*options}:
         print(overview(GROUPS), end="")
     elif name not in COMMANDS:
@@ -110,6 +116,14 @@ def _run(words: list[str]) -> None:
         arguments = arguments_of(COMMANDS[name], rest)
         with _trusting() if "--trust-remote-code" in options else nullcontext():
             execute(COMMANDS[name], arguments)
+
+
+def _complete(flag: str, shell: str, rest: Sequence[str]) -> None:
+    from vocable.cli.completion import install_completion, script, shell_of
+
+    if rest:
+        raise ArgumentError(f"{rest[0]!r} is one word too many after {flag} {shell}")
+    show(install_completion(shell, COMMANDS) if flag.startswith("--install") else script(shell_of(shell), COMMANDS))
 
 
 def _trusting() -> AbstractContextManager[None]:

@@ -27,7 +27,7 @@ def _settings(name: str, given: Mapping[str, Any], others: Mapping[str, Any]) ->
 
     arguments = {name: parameter.default for name, parameter in read_verb(name).parameters.items()} | dict(given)
     others = {name: value for name, value in others.items() if name != "device"}
-    return settings_of(getattr(vo, name), arguments, others, without=("work",))
+    return settings_of(read_verb(name).signature, arguments, others, without=("work",))
 
 
 def _adapt(
@@ -42,19 +42,26 @@ def _adapt(
         texts: opens the texts for the verb; it is not called if the model already exists.
     """
     from vocable.core.storage import finished, refuse_taken
-    from vocable.torch_models.sparse_encoder import save_model
 
     output, loading = given["output"], given["loading"]
     made_from = _settings(name, given, loading)
-    if finished(output, made_from):
-        adapted = vo.load(output)
-    else:
-        refuse_taken(output)
-        opened = texts(given.get("texts"))
-        others = {key: value for key, value in given.items() if key not in ("model", "output", "loading", "texts")}
-        adapted = getattr(vo, name)(vo.load(given["model"], **loading), texts=opened, **others)
-        save_model(adapted, output, made_from)
+    if finished(output, made_from):  # without PyTorch
+        return _already_there(output, following)
+    refuse_taken(output)
+    from vocable.torch_models.sparse_encoder import save_model
+
+    opened = texts(given.get("texts"))
+    others = {key: value for key, value in given.items() if key not in ("model", "output", "loading", "texts")}
+    adapted = getattr(vo, name)(vo.load(given["model"], **loading), texts=opened, **others)
+    save_model(adapted, output, made_from)
     return Outcome(vo.provenance(adapted)[-1], following)
+
+
+def _already_there(output: Path, following: str) -> Outcome:
+    """Return the last step that made a finished model, which is not loaded."""
+    from vocable.torch_models.provenance import last_step
+
+    return Outcome(last_step(output), following)
 
 
 def _rescale(**given: Any) -> Outcome:
@@ -115,20 +122,23 @@ def _train_vocabulary(texts: list[str], **given: Any) -> Outcome:
 def _pretrain(
     model: str, texts: list[str], output: Path, steps: int, *, loading: dict[str, Any], seed: int = 0, **settings: Any
 ) -> Outcome:
+    from vocable.adapt.stages import check_pretrain_settings
     from vocable.core.storage import finished
     from vocable.data import read_examples
-    from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
 
-    complete = check_settings(steps, cast(PretrainOptions, settings)).model_dump(mode="json")
+    complete = check_pretrain_settings(steps, cast(PretrainOptions, settings)).model_dump(mode="json")
     del complete["texts"], complete["teacher"]  # stay as they are given, since their content counts
     arguments = {"model": model, "texts": texts, "settings": {"teacher": settings.get("teacher")}}
     made_from = _settings("pretrain", arguments, {**loading, **complete, "seed": seed})
-    finished(output, made_from)  # refuses an output made with other settings, before the texts are opened
+    following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
+    if finished(output, made_from):  # without PyTorch
+        return _already_there(output, following)
+    from vocable.training.pretraining.pretrain import pretrain_folder
+
     opened: Iterable[Any] = chain.from_iterable(map(read_examples, texts)) if complete["labels"] else texts_of(texts)
     adapted = pretrain_folder(
         output, made_from, lambda: vo.load(model, **loading), opened, steps=steps, seed=seed, **settings
     )
-    following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     return Outcome(vo.provenance(adapted)[-1], following)
 
 
@@ -159,7 +169,27 @@ def _make_inference_free(**given: Any) -> Outcome:
 
 PROBE = {"texts": (Annotated[str, Default("pydocs:")], "Probe texts, best from your own corpus.")}
 
+
+def _merge(models: list[str], output: Path, base: str | None = None, **given: Any) -> Outcome:
+    from vocable.core.storage import finished
+
+    made_from = _settings("merge", {"models": models, "base": base, **given}, {})
+    following = f"vocable evaluate {quoted(output)} --dataset SOURCE"
+    if finished(output, made_from):  # without PyTorch
+        return _already_there(output, following)
+    from vocable.torch_models.sparse_encoder import save_model
+
+    merged = vo.merge([vo.load(name) for name in models], base=None if base is None else vo.load(base), **given)
+    save_model(merged, output, made_from)
+    return Outcome(vo.provenance(merged)[-1], following)
+
+
+def _convert(**given: Any) -> Outcome:
+    return Outcome(vo.convert(**given), f"vocable inspect {quoted(given['output'])}")
+
+
 ADAPTATION_COMMANDS = (
+    Command("convert", "model", "naver/splade_v2_max -o splade_v2_max", _convert, "writes"),
     Command(
         "inspect",
         "model",
@@ -169,7 +199,13 @@ ADAPTATION_COMMANDS = (
         without="tokenizer",
     ),
     Command(
-        "rescale", "model", "answerdotai/ModernBERT-base -o out --factor auto", _rescale, "loads reads", options=PROBE
+        "rescale",
+        "model",
+        "answerdotai/ModernBERT-base -o out --factor auto",
+        _rescale,
+        "loads reads",
+        options=PROBE,
+        sources="texts",
     ),
     Command(
         "transfer",
@@ -180,8 +216,16 @@ ADAPTATION_COMMANDS = (
         options={
             "neighbours": (Sequence[str], "Show the tokens that a new token was made of."),
         },
+        sources="texts",
     ),
-    Command("expand-vocabulary", "model", "vocable-mini --texts texts.txt -o out", _expand_vocabulary, "loads reads"),
+    Command(
+        "expand-vocabulary",
+        "model",
+        "vocable-mini --texts texts.txt -o out",
+        _expand_vocabulary,
+        "loads reads",
+        sources="texts",
+    ),
     Command("train-vocabulary", "texts...", "texts.txt -o vocabulary --size 20000", _train_vocabulary, "reads"),
     Command(
         "pretrain",
@@ -190,9 +234,33 @@ ADAPTATION_COMMANDS = (
         _pretrain,
         "loads reads resumes",
         without="work",
+        sources="texts",
     ),
     Command(
-        "calibrate", "model texts...", "adapted texts.txt -o out --activation-rate 0.05", _calibrate, "loads reads"
+        "calibrate",
+        "model texts...",
+        "adapted texts.txt -o out --activation-rate 0.05",
+        _calibrate,
+        "loads reads",
+        sources="texts",
     ),
-    Command("make-inference-free", "model", "vocable-mini --texts pydocs: -o out", _make_inference_free, "loads reads"),
+    Command(
+        "merge",
+        "models...",
+        "my-model vocable-mini -o merged --weights 0.7,0.3",
+        _merge,
+        "named writes",
+        options={
+            "models": (Sequence[str], "Models of one shape: folders or Hub ids."),
+            "base": (str, "The model that all were trained from."),
+        },
+    ),
+    Command(
+        "make-inference-free",
+        "model",
+        "vocable-mini --texts pydocs: -o out",
+        _make_inference_free,
+        "loads reads",
+        sources="texts",
+    ),
 )

@@ -19,6 +19,7 @@ from vocable.cli.output import print_json, show
 from vocable.cli.verbs import REQUIRED, Parameter, fields, read_verb
 from vocable.core.hints import Values
 from vocable.core.tables import masked
+from vocable.encoding.hub import check_model, locate
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.options import CountOrZero, check, default_of
 
@@ -67,6 +68,7 @@ class Command:
             take --json.
         options: type hints and help of options that the verb does not have, or has otherwise.
         without: arguments of the verb that are no options.
+        sources: arguments that name sources; missing ones are an error before PyTorch is imported.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Command:
     traits: str = ""
     options: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     without: str = ""
+    sources: str = ""
 
     def has(self, trait: str) -> bool:
         """Return whether the command has a trait."""
@@ -176,7 +179,7 @@ def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a command, with the options of `vocable.load` in one of them.
 
     Raises `ArgumentError` for an empty text, for a number out of its limits or beyond 32 bits, and for a model that is
-    a file; `ModelError` for a folder without a model.
+    a file; `DataError` for a missing source, and `ModelError` for a folder without a model and a name of none.
     """
     for name, value in given.items():
         beyond = 1 << (32 if name == "seed" else 31)
@@ -189,11 +192,14 @@ def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
             allowed.check(name, value)
     if record := read_verb(command.verb).record:
         check(record, {name: value for name, value in given.items() if name in fields(record)})
-    if isinstance(model := given.get("model"), str):
-        if Path(model).suffix in TEXT_FILES and Path(model).is_file():
-            raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
-        if command.has("named") or command.has("loads"):
-            check_named_model(model)
+    if isinstance(model := given.get("model"), str) and Path(model).suffix in TEXT_FILES and Path(model).is_file():
+        raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
+    check_sources(command, given)
+    if command.has("named") or command.has("loads"):
+        for name in given.get("models") or [given["model"]]:
+            if isinstance(name, str):
+                check_named_model(name)
+                locate(name)
     if not command.has("loads"):
         return dict(given)
     loading = {name: given[name] for name in LOADING if name in given}
@@ -203,10 +209,20 @@ def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
 def check_named_model(name: str) -> None:
     """Raise `ModelError` for a folder without a model, before libraries are imported."""
     from vocable.encoding.graph import is_exported
-    from vocable.encoding.hub import check_model
 
     if Path(name).is_dir() and not is_exported(name):
         check_model(name)
+
+
+def check_sources(command: Command, given: Mapping[str, Any]) -> None:
+    """Raise `DataError` for a missing source, before libraries are imported."""
+    named = [given[name] for name in command.sources.split() if given.get(name)]
+    if named:
+        from vocable.data.read import check_there
+
+        for value in named:
+            for source in [value] if isinstance(value, str | Path) else value:
+                check_there(str(source))
 
 
 def in_options(text: str, command: Command) -> str:

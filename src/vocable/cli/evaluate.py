@@ -61,6 +61,7 @@ EVALUATION_COMMANDS = (
         _export_model,
         "loads reads markdown",
         without="new_head special_terms device",
+        sources="texts",
     ),
 )
 
@@ -71,10 +72,21 @@ def _analyze_logits(texts: list[str], **given: Any) -> Outcome:
 
 ANALYSIS_COMMANDS = (
     Command(
-        "analyze-logits", "model texts...", "bert-base-uncased texts.txt --clusters 50", _analyze_logits, "named reads"
+        "analyze-logits",
+        "model texts...",
+        "bert-base-uncased texts.txt --clusters 50",
+        _analyze_logits,
+        "named reads",
+        sources="texts",
     ),
     Command("analyze-weights", "vectors...", "vectors --min-count 2,10"),
     Command("analyze-postings", "vectors...", "vectors --max-terms all,20,10"),
-    Command("measure-wackiness", "models...", "MODEL --queries q.tsv --corpus d.tsv -o w", traits="resumes"),
+    Command(
+        "measure-wackiness",
+        "models...",
+        "MODEL --queries q.tsv --corpus d.tsv -o w",
+        traits="resumes",
+        sources="corpus queries",
+    ),
     Command("ablate", "model datasets...", "vocable-mini beir:scifact -o removed", traits="named resumes"),
 )

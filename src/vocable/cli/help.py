@@ -53,6 +53,8 @@ Usage: vocable COMMAND [ARGUMENTS] [OPTIONS]
 GLOBAL = (
     ("--version", "Print the version."),
     ("--trust-remote-code", "Before a command: run code that comes with models; off by default."),
+    ("--install-completion [SHELL]", "Install the completion of bash, zsh or fish, by default the shell of $SHELL."),
+    ("--show-completion [SHELL]", "Print the script of the completion."),
     ("-h, --help", "Show this message and exit."),
 )
 
@@ -93,7 +95,7 @@ def usage(command: Command) -> str:
             word = name.upper() + ("..." if f"{name}..." in command.arguments.split() else "")
             parts.append(word if required else f"[{word}]")
         elif required:
-            parts.append(f"{options_of(parameter)[0]} {_metavar(parameter)}")
+            parts.append(f"{options_of(parameter)[0]} {metavar(parameter)}")
     return " ".join(["vocable", command.name, *parts, "[OPTIONS]"])
 
 
@@ -108,10 +110,11 @@ def _label(command: Command, parameter: Parameter) -> str:
         return parameter.name.upper()
     *names, last = options_of(parameter)
     names = ["/".join([names.pop(), last])] if last.startswith("--no-") and names else [*names, last]
-    return f"{', '.join(names)} {_metavar(parameter)}".rstrip()
+    return f"{', '.join(names)} {metavar(parameter)}".rstrip()
 
 
-def _metavar(parameter: Parameter) -> str:
+def metavar(parameter: Parameter) -> str:
+    """Return the word for the value of an option; a flag has none."""
     kinds = parameter.items or parameter.kinds
     if bool in kinds:
         return ""
@@ -119,10 +122,15 @@ def _metavar(parameter: Parameter) -> str:
         return METAVAR_OF_NAME[parameter.name]
     if kinds & {Path, PathLike}:
         return "PATH"
-    words = [word for kind in alternatives(parameter.hint) if get_origin(kind) is Literal for word in get_args(kind)]
     number = "" if str in kinds else "N" if int in kinds else "X" if float in kinds else ""
     number = f"{number},{number}..." if parameter.items and number else number
-    return "|".join(filter(None, [number, *map(str, words)])) or "TEXT"
+    return "|".join(filter(None, [number, *choices(parameter)])) or "TEXT"
+
+
+def choices(parameter: Parameter) -> list[str]:
+    """Return the words that an option takes, such as onnx and openvino."""
+    literals = [kind for kind in alternatives(parameter.hint) if get_origin(kind) is Literal]
+    return [str(word) for kind in literals for word in get_args(kind)]
 
 
 def _text(command: Command, parameter: Parameter) -> str:

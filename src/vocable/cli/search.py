@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # queries that are encoded together
 # SciPy copies all names of NumPy, and so imports parts that NumPy itself imports only when they are used. A search
-# needs none of these parts, and importing them would take a twentieth of its time.
+# needs none of these parts, and importing them would take a tenth of a second.
 LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
@@ -91,6 +91,7 @@ def _search(
     **options: Any,
 ) -> Outcome:
     options["sections"] = as_json or run is not None or options.get("sections", False)
+    # Refuse options that exclude each other.
     like = options.get("like")
     index, query = _indexes(index, query, bool(queries or like))
     if like and (queries or query):
@@ -101,11 +102,13 @@ def _search(
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     if run is not None and (queries is None or explain):
         raise ArgumentError("--run goes with --queries and without --explain")
+    # Queries are read one by one, so that lines of stdin are answered as they come.
     records = _queries(query, queries, like)
     if queries is not None:
         options.setdefault("plain", True)  # queries of a source were not typed for this syntax
     _load_when_used(*LEFT_OUT_OF_NUMPY)
     several = queries is not None or len(query) > 1 or query == ["-"]
+    # A URL: the service has index and model.
     if len(index) == 1 and index[0].startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
@@ -118,6 +121,7 @@ def _search(
         from vocable.core.storage import check_file
 
         check_file(run)
+    # Open the index, and search in batches.
     opening = {name: options.pop(name) for name in OPENING_ARGUMENTS if name in options}
     opened = vo.open_index(index[0] if len(index) == 1 else index, **opening)
     marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
@@ -211,6 +215,7 @@ def _explain(
         raise ArgumentError("--allow-changed-model goes with an index")
     check_named_model(model)
     document = None if document is None else read_text(document)
+    # A missing name may be meant as an index or as a model: the message has both.
     try:
         loaded = load_encoder(model, device)
     except ModelError as error:
@@ -260,8 +265,10 @@ SEARCH_COMMANDS = (
         options={"vectors": (Sequence[str], "Further shards of vocable encode.")},
     ),
     Command("add", "index corpus", "my-index more-documents.jsonl"),
-    Command("check", "index", "my-index", traits="markdown"),
+    Command("check", "index", "my-index"),
     Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
+    Command("alias", "index name", "opensearch+http://localhost:9200/documents documents-2"),
+    Command("drop", "index", "opensearch+http://localhost:9200/documents-1"),
     Command(
         "search",
         "index... query...",
@@ -292,7 +299,13 @@ SEARCH_COMMANDS = (
         },
     ),
     Command(
-        "encode", "model texts", "vocable-mini corpus.jsonl -o vectors", _encode, "named writes resumes", without="name"
+        "encode",
+        "model texts",
+        "vocable-mini corpus.jsonl -o vectors",
+        _encode,
+        "named writes resumes",
+        without="name",
+        sources="texts",
     ),
     Command(
         "prune",

@@ -32,6 +32,7 @@ def signals_interrupt() -> Iterator[None]:
         else:
             previous_hook(dropped)
 
+    # Take signals with the default action. Ignored signals and handlers of others stay.
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
         numbers = []  # only the main thread may set handlers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,24 @@ def _tune(**given: Any) -> Outcome:
 
 
 def _train(variants: list[str] | None = None, **given: Any) -> Outcome:
+    following = f"vocable evaluate {quoted(given['output'])} --dataset SOURCE"
+    if variants is None and "sweep" not in given and _is_trained(**given):
+        return Outcome(None, following, repeated=True)
     names = [name.strip() for listed in variants or [] for name in listed.split(",")]
     result = vo.train(variants="all" if names == ["all"] else names or None, **given)
     if variants or "sweep" in given:
         return Outcome(result)
-    return Outcome(None, f"vocable evaluate {quoted(given['output'])} --dataset SOURCE")
+    return Outcome(None, following)
+
+
+def _is_trained(
+    recipe: str, output: str | Path, overrides: Sequence[str] = (), variant: str | None = None, **others: Any
+) -> bool:
+    """Return whether a finished run of the recipe has made the output; without PyTorch."""
+    from vocable.core.storage import RECIPE, finished, is_there
+    from vocable.training.recipe_files import read_recipe
+
+    return is_there(Path(output)) and finished(output, read_recipe(recipe, overrides, variant).made_from(), name=RECIPE)
 
 
 def _mine(model: str, loading: dict[str, Any], **given: Any) -> Outcome:
@@ -39,10 +53,30 @@ def _make_testset(**given: Any) -> Outcome:
 
 TRAINING_COMMANDS = (
     Command("demo", "", "", traits="resumes no-json"),
-    Command("tune", "model corpus", "vocable-mini docs/ -o my-model --minutes 30", _tune, "named resumes"),
+    Command(
+        "tune",
+        "model corpus",
+        "vocable-mini docs/ -o my-model --minutes 30",
+        _tune,
+        "named resumes",
+        sources="corpus queries judgments",
+    ),
     Command("train", "recipe", "my-pairs -o my-model --override training.steps=200", _train, "resumes"),
     Command("recipes", "name", "my-pairs"),
-    Command("mine", "model examples", "my-model pairs.jsonl -o hard.jsonl", _mine, "loads resumes"),
-    Command("teacher-scores", "model examples", "my-teacher hard.jsonl -o scored.jsonl", traits="resumes"),
+    Command(
+        "mine",
+        "model examples",
+        "my-model pairs.jsonl -o hard.jsonl",
+        _mine,
+        "loads resumes",
+        sources="examples corpus",
+    ),
+    Command(
+        "teacher-scores",
+        "model examples",
+        "my-teacher hard.jsonl -o scored.jsonl",
+        traits="named resumes",
+        sources="examples",
+    ),
     Command("make-testset", "log", "clicks.jsonl -o test-set --queries 300", _make_testset),
 )

@@ -65,12 +65,16 @@ def alternatives(hint: Any) -> list[Any]:
 
 
 class Verb(NamedTuple):
-    """A verb: the first line of its docstring, the paragraphs below, its arguments, and the record of its options."""
+    """A verb: the first line of its docstring, the paragraphs below, its arguments, and the record of its options.
+
+    `signature` is a function with the verb's arguments, for `vocable.core.fingerprint.settings_of`.
+    """
 
     summary: str
     details: str
     parameters: dict[str, Parameter]
     record: Any
+    signature: Any
 
 
 def first_line(name: str) -> str:
@@ -94,7 +98,7 @@ def read_verb(name: str) -> Verb:
         if given.kind is not given.VAR_KEYWORD
     }
     record = next((record_of(given.annotation) for given in listed if given.kind is given.VAR_KEYWORD), None)
-    return Verb(summary, details, parameters | fields(record), record)
+    return Verb(summary, details, parameters | fields(record), record, names[name])
 
 
 def fields(record: Any) -> dict[str, Parameter]:

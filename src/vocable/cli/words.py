@@ -29,6 +29,7 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
 
     Raises `ArgumentError` for an unknown option, an option without its value, and missing or surplus words.
     """
+    # Options by each spelling. Plain words get their places after all words are read.
     named = {
         word: parameter
         for name, parameter in command.parameters.items()
@@ -45,6 +46,7 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
         elif word == "-" or not word.startswith("-"):
             plain.append(word)
         else:
+            # A switch has no value. Any other option has its value after `=` or in the next word.
             spelled, parameter, text = _option(command, word, named)
             if bool in parameter.kinds:
                 if text is not None:
@@ -56,6 +58,7 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
                 raise ArgumentError(f"{spelled} needs a value (see vocable {command.name} --help)")
             given = [*_values(parameter, text)]
             values[parameter.name] = values.get(parameter.name, []) + given if parameter.items else given[0]
+    # Plain words, and words after --, go to the parameters that are not options.
     values = _placed(command, plain, last) | values
     required = [one for one in command.parameters.values() if one.default is REQUIRED and one.name not in values]
     if missing := [one.name.upper() if one.name in command.words else options_of(one)[0] for one in required]:
