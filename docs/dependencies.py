@@ -13,8 +13,6 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "dependencies.md"
 REASONS = {
-    "numba": "large exact searches, statistics of stored vectors: compiled loops (`indexes.exact_kernels`)",
-    "pyarrow": "vectors (Parquet), sources in Parquet",
     "scipy": "sparse matrices everywhere; Student's t of `compare`",
     "numpy": "all numbers",
     "onnxruntime": "encoding by a graph",
@@ -36,9 +34,8 @@ REASONS = {
 }
 ABOUT = """# Dependencies
 
-The base installation searches, serves and measures with the built-in and exported models, without PyTorch.
-Packages of the extra `train` are listed in `errors.TRAIN`. Made by
-`python docs/dependencies.py`, MB on Linux with Python 3.11:
+Packages of the base installation, by `python docs/dependencies.py`, MB on Linux with Python 3.11. `errors.TRAIN` has
+the packages of the extra `train`.
 """
 
 
@@ -64,7 +61,7 @@ def table() -> str:
     """Return the rows, the largest first."""
     placed, rows = set[str](), list[tuple[float, str]]()
     direct = needs("vocable")
-    for name in sorted(direct, key=lambda one: (one not in ("numpy", "numba"), one)):
+    for name in sorted(direct, key=lambda one: (one != "numpy", one)):
         group, left = list[str](), [name]
         while left:
             package = left.pop()

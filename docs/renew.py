@@ -5,7 +5,7 @@
     python docs/renew.py --slow                  slow blocks, too
     python docs/renew.py --link pydocs-index     what a slow block would make is there already: link it
 
-A mark stands on the line before a fenced block:
+The files of `FILES` are renewed, too. A mark stands on the line before a fenced block:
 
     <!-- run -->            a `console` block: each line that begins with "$ " is run, what follows it is its output;
                             a `python` block: it is run, its output is the `text` block that follows, if there is one
@@ -25,6 +25,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import json
 import os
 import re
 import shlex
@@ -43,14 +44,15 @@ PAGES = (
     "docs/guides/train-a-retriever.md",
     "docs/guides/ask-why-it-works.md",
     "README.md",
-    "docs/search.md",
     "docs/serve.md",
     "docs/train.md",
     "docs/recipe-keys.md",
+    "docs/versions.md",
     "docs/adapt.md",
     "docs/analyze.md",
     "docs/experiments/tuning.md",
 )
+FILES = {"src/vocable/recipes/recipe.schema.json": "recipe_schema"}  # what a function of this file returns
 BLOCK = re.compile(
     r"^<!-- run(?P<slow>: slow)? -->\n```(?P<kind>console|python)\n(?P<body>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?"
@@ -104,6 +106,13 @@ def main() -> int:
     links = [Path(one).resolve() for one in given.link]
     pages = [Path(one).resolve() if Path(one).exists() else ROOT / one for one in given.pages]
     stale = 0
+    for name, function in FILES.items():
+        made = globals()[function]()
+        if made != (ROOT / name).read_text():
+            stale += 1
+            print(f"{name} differs")
+            if not given.check:
+                (ROOT / name).write_text(made)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for one in links:
@@ -189,6 +198,26 @@ def tidy(output: str) -> str:
     return "".join(lines)
 
 
+def recipe_schema() -> str:
+    """Return the JSON Schema of recipes for editors.
+
+    No key is required, since a recipe may leave it to its base.
+    """
+    from vocable.training.recipe import Recipe
+
+    schema = Recipe.model_json_schema()
+    schema["properties"] |= {"base": {"type": "string", "description": NOT_IN_SCHEMA["base"]}}
+    evaluation = schema["$defs"]["EvaluationSettings"]["properties"]
+    evaluation["dataset"] = evaluation["datasets"]
+    for section in [schema, *schema["$defs"].values()]:
+        section.pop("required", None)
+        for name, key in section["properties"].items():
+            key.pop("title", None)
+            if name in NOT_IN_SCHEMA:
+                key.setdefault("description", NOT_IN_SCHEMA[name])
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"
+
+
 def recipe_keys() -> str:
     """Return the tables of all keys of a recipe, out of its schema."""
     from vocable.training.recipe import Recipe
@@ -241,6 +270,23 @@ def without_repeated(rows: list[str], title: str, shown_in: dict[str, str]) -> s
             repeated.setdefault(earlier, []).append(row.split()[1])
     lines = [f"As for {earlier}: {', '.join(names)}." for earlier, names in repeated.items()]
     return "\n\n".join([*lines, *(["\n".join(new)] if len(new) > 2 else [])]) or "No keys of its own."
+
+
+def formats() -> str:
+    """Return the table of the formats on disk and their numbers."""
+    from vocable.encoding.vectors import FORMAT
+    from vocable.engines.base import STORE_FORMAT
+    from vocable.engines.folder import COMMIT_FORMAT
+    from vocable.publishing.manifest import SITE_FORMAT
+
+    rows = [
+        ("an index in a folder", COMMIT_FORMAT, "vocable index"),
+        ("an index on a server", STORE_FORMAT, "vocable index --replace"),
+        ("stored vectors", FORMAT, "vocable encode"),
+        ("a published site", SITE_FORMAT, "vocable publish"),
+    ]
+    lines = (f"| {name} | {number} | `{verb}` |" for name, number, verb in rows)
+    return "\n".join(["| format | number | made again by |", "|:--|--:|:--|", *lines])
 
 
 def rules() -> str:

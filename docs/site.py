@@ -26,7 +26,7 @@ GROUPS = {
     "analyze": ("analysis", "wackiness"),
     "serve": ("service", "publishing", "cli"),
 }
-UNSEARCHED = re.compile(r"(log|benchmarks)\.md|experiments/.*")  # pages of results, not of use
+UNSEARCHED = re.compile(r"benchmarks\.md|experiments/.*")  # pages of results, not of use
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 LINKED = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
