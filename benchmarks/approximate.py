@@ -39,7 +39,6 @@ from vocable.encoding.vectors import StoredVectors, VectorsMeta, read_vectors, w
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact, load_exact, save_exact
 from vocable.indexes.export import export
-from vocable.indexes.postings import compile_loops
 
 DEPTHS = (10, 100)
 PART = 32_768  # documents that are handed to an engine at once
@@ -303,7 +302,6 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
-    compile_loops()
     stored = read_vectors(given.vectors).matrix
     count, real = given.documents or stored.shape[0], stored.shape[0]
     given.output.mkdir(parents=True, exist_ok=True)
@@ -314,7 +312,7 @@ def main() -> None:
     shutil.rmtree(given.output / "wanted")
     file = given.output / "results.json"
     results = json.loads(file.read_text())["results"] if file.exists() else []
-    about = machine(torch.device("cpu"), "numba", "numpy") | {"busy": busy_share()}
+    about = machine(torch.device("cpu"), "numpy") | {"busy": busy_share()}
     for name in given.engine or ENGINES:
         folder = given.output / "index"
         folder.mkdir()

@@ -114,17 +114,8 @@ def search_rows(result: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"search of {count:,}, one thread", "ms", times["vocable, one thread"], peer, times[peer])
 
 
-def transfer_rows(result: dict[str, Any]) -> Iterator[Row]:
-    yield Row("semantic initialization", "s", result["results"]["seconds"])
-    yield Row("semantic initialization", "MiB", result["results"]["MiB"])
-
-
 def wackiness_rows(result: dict[str, Any]) -> Iterator[Row]:
     yield Row("wackiness of stored vectors", "s", sum(v for k, v in result["found"].items() if k != "peak MiB"))
-
-
-def removal_rows(result: dict[str, Any]) -> Iterator[Row]:
-    yield Row("55 removals", "s", result["measured"]["all, seconds"])
 
 
 def vocabulary_rows(result: dict[str, Any]) -> Iterator[Row]:
@@ -157,9 +148,7 @@ BENCHMARKS = {
     "training-step-busy": Benchmark(["train_step.py", "--model", "vocable-mini", "--busy"], busy_step_rows),
     "search": Benchmark(["search.py"], search_rows),
     "start": Benchmark(["start.py"], start_rows),
-    "transfer": Benchmark(["transfer.py"], transfer_rows),
     "wackiness": Benchmark(["wackiness.py"], wackiness_rows),
-    "removal": Benchmark(["removal.py"], removal_rows),
     "service": Benchmark(["load.py", "--seconds", "30"], service_rows),
     "large-vocabularies": Benchmark(["large_vocabulary.py", "--limit", "5120"], vocabulary_rows, once=True),
     "growth": Benchmark(["growth.py"], lambda found: iter(()), once=True),

@@ -27,7 +27,6 @@ from vocable.core.tables import Table
 from vocable.data import read_texts
 from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.indexes.exact_numpy import windows_of
-from vocable.indexes.postings import compile_loops
 
 CPU = torch.device("cpu")
 WORDS = 56  # of a passage
@@ -52,7 +51,6 @@ def measure(source: Path, size: int) -> dict[str, float]:
     texts = list(islice(passages(source), size))
     ids = list(map(str, range(size)))
     BM25Index(texts[:100], ids[:100])  # libraries are loaded
-    compile_loops()
     indexes, start = list[BM25Index](), perf_counter()
     plain = peak_memory(lambda: indexes.append(BM25Index(texts, ids)), CPU)
     seconds = perf_counter() - start

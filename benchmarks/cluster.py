@@ -2,12 +2,14 @@
 
     python benchmarks/cluster.py opensearch+http://localhost:9200,localhost:9201,localhost:9202/bench \
         --kill "cluster kill 2" --back "cluster restart 2"
+    python benchmarks/cluster.py opensearch+http://localhost:9200/bench --documents 1000000 \
+        --options shards=3,replicas=0,refresh=30s
 
 The vectors are random, with about 120 terms. They are in four files, as from `vocable encode --shards 4`. Rates are
 measured on `--rated` documents with 1, 2 and 4 requests at a time (`workers`). Then all documents are written with 4,
 while `--kill` is carried out after `--after` seconds and `--back` ten seconds later. Ids, document frequencies and
 scores are compared with exact values of the same vectors. A single client, and then eight clients at a time, search
-with query vectors.
+with query vectors, and count the documents of their terms.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -54,12 +57,11 @@ def write(folder: Path, vectors: csr_array) -> list[str]:
     return ids
 
 
-def index(folder: Path, place: str, **options: object) -> float:
+def index(folder: Path, place: str, options: str | None = None) -> float:
     """Index the files of a folder, and return the seconds."""
     began = time.perf_counter()
     files = [str(path) for path in sorted(folder.glob("*.parquet"))]
-    given: Any = options or None
-    vo.index(files, str(folder / "corpus.jsonl"), place, engine_options=given).close()
+    vo.index(files, str(folder / "corpus.jsonl"), place, engine_options=options).close()
     return time.perf_counter() - began
 
 
@@ -92,18 +94,27 @@ def compare(place: str, ids: list[str], vectors: csr_array, queries: csr_array) 
     return f"every document once: {once}; frequencies right: {right}; largest relative error of a score: {error:.0e}"
 
 
-def latencies(place: str, queries: csr_array, clients: int) -> np.ndarray:
-    """Return the milliseconds of each search, with `clients` clients at a time."""
+def latencies(place: str, queries: csr_array, clients: int) -> dict[str, np.ndarray]:
+    """Return the milliseconds of each search and of each count of its terms, with `clients` clients at a time."""
     store = opened(place)
 
-    def search(number: int) -> float:
-        began = time.perf_counter()
+    def search(number: int) -> None:
         store.search(queries[[number]], 10)
+
+    def count(number: int) -> None:
+        store._count_terms(queries[[number]].indices.tolist(), "sparse", None)  # without the counts that are kept
+
+    def timed(call: Callable[[int], None], number: int) -> float:
+        began = time.perf_counter()
+        call(number)
         return 1000 * (time.perf_counter() - began)
 
-    search(0)
-    with ThreadPoolExecutor(clients) as pool:
-        milliseconds = np.array(list(pool.map(search, range(queries.shape[0]))))
+    milliseconds = {}
+    for call in (search, count):
+        call(0)
+        with ThreadPoolExecutor(clients) as pool:
+            times = pool.map(partial(timed, call), range(queries.shape[0]))
+            milliseconds[call.__name__] = np.array(list(times))
     store.close()
     return milliseconds
 
@@ -113,13 +124,13 @@ def main() -> None:
     parser.add_argument("place")
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--rated", type=int, default=20_000)
-    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--options", default="shards=3,replicas=1", help="engine options of the index")
     parser.add_argument("--kill", help="command that kills a node")
     parser.add_argument("--back", help="command that starts it again")
     parser.add_argument("--after", type=float, default=10.0, help="seconds of writing before the kill")
     given = parser.parse_args()
     print(machine(torch.device("cpu")))
-    rng, options = np.random.default_rng(0), {"shards": 3, "replicas": given.replicas}
+    rng = np.random.default_rng(0)
     vectors = random_vectors(given.documents, 120, "zipf", rng)
     queries = random_vectors(200, 40, "zipf", rng)
     with tempfile.TemporaryDirectory() as name:
@@ -127,7 +138,7 @@ def main() -> None:
         write(few, csr_array(vectors[: given.rated]))
         for workers in (1, 2, 4):
             place = f"{given.place}-{workers}"
-            seconds = index(few, place, workers=workers, **options)
+            seconds = index(few, place, f"{given.options},workers={workers}")
             print(f"{workers} at a time: {given.rated / seconds:,.0f} documents/s", flush=True)
             time.sleep(STATS_SECONDS)
             store = opened(place)
@@ -145,14 +156,15 @@ def main() -> None:
         commands = [command for command in (given.kill, given.back) if command]
         going = Thread(target=go_and_return, args=(given.after, commands))
         going.start()
-        seconds = index(everything, given.place, workers=4, **options)
-        print(f"{given.documents:,} documents, a node killed: {given.documents / seconds:,.0f} documents/s", flush=True)
+        seconds = index(everything, given.place, f"{given.options},workers=4")
+        print(f"{given.documents:,} documents: {given.documents / seconds:,.0f} documents/s", flush=True)
         going.join()
         with patiently():  # the node that is back still takes its shards
             print(compare(given.place, ids, vectors, queries), flush=True)
         for clients in CLIENTS:
-            p50, p95 = np.quantile(latencies(given.place, queries, clients), (0.5, 0.95))
-            print(f"{clients} clients: p50 {p50:.0f} ms, p95 {p95:.0f} ms", flush=True)
+            for what, milliseconds in latencies(given.place, queries, clients).items():
+                p50, p95 = np.quantile(milliseconds, (0.5, 0.95))
+                print(f"{clients} clients, {what}: p50 {p50:.0f} ms, p95 {p95:.0f} ms", flush=True)
 
 
 if __name__ == "__main__":

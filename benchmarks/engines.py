@@ -39,7 +39,6 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import read_vectors
 from vocable.engines.protocols import engine_of
 from vocable.errors import MissingExtraError
-from vocable.indexes.postings import compile_loops
 
 DEPTHS = (10, 100)
 
@@ -103,7 +102,6 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("--place", action="append", help="in place of those that need no server; may be repeated")
     given = parser.parse_args()
-    compile_loops()
     model = load(given.model, device="cpu")
     if given.vectors:
         stored = read_vectors(given.vectors).matrix
@@ -138,7 +136,7 @@ def main() -> None:
     searches = [f"{name}@{k}" for k in DEPTHS for name in ("ms p50", "ms p95", "ms p99", "recall")]
     header = ["engine", "s to write", "bytes a document", "GB", *searches, "score error", "kept"]
     print(f"{title}\n\n{Table(title, header, rows).markdown()}")
-    print(json.dumps(machine(torch.device("cpu"), "numba")))
+    print(json.dumps(machine(torch.device("cpu"))))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ vocable: its stores at PEER_PLACE (an engine's name and a colon, or "" for a pla
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -101,11 +100,7 @@ def search(given: Step) -> dict[str, float]:
     store = engine.open(address)
     store.search(queries[[0]], K)
     values = {"first_s": time.perf_counter() - started}
-    with contextlib.suppress(ImportError):  # a peer may lack it
-        from vocable.indexes.postings import compile_loops
-
-        compile_loops()
-    for row in range(QUERIES):  # compiles, and reads the postings once
+    for row in range(QUERIES):  # reads the postings once; a peer may compile
         store.search(queries[[row]], K)
     times, scores = [], 0.0
     for row in range(QUERIES):
@@ -128,7 +123,7 @@ def search(given: Step) -> dict[str, float]:
 
 def measured(source: str, given: Step) -> dict[str, Any]:
     """Carry out a step in a process of its own, with the vocable of a source folder."""
-    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--step", json.dumps(given)]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if output.returncode:

@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=0, help="at most so many of a collection; 0 for all")
     parser.add_argument("--folds", type=int, default=5)
     given = parser.parse_args()
-    tuning = known_items()
+    tuning = known_items(whole=True)
     index = indexed(tuning, given.work / "known-items", given.model, given.dense)
     weights = show(index, tuning, folds=given.folds).name.split()[0]
     index.close()

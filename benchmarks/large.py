@@ -28,7 +28,6 @@ from search import SIZE, machine, mixtures, random_vectors, some
 
 from vocable.encoding.vectors import StoredVectors, VectorsMeta, read_file, read_vectors, write_vectors
 from vocable.indexes.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
-from vocable.indexes.postings import compile_loops
 from vocable.indexes.ranking import Ranking
 
 PART = 32_768  # documents of a file of vectors
@@ -128,7 +127,6 @@ def main() -> None:
     if options.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (int(options.limit * 2**30),) * 2)
     place, count, terms = options.folder / "index", options.documents, options.terms
-    compile_loops()
     mixed = read_vectors(options.vectors).matrix if options.vectors else None
     print(json.dumps({"machine": machine(), "shard": options.postings}), flush=True)
     try:

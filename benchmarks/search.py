@@ -32,7 +32,6 @@ from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import read_vectors
 from vocable.indexes.exact_index import ExactIndex
-from vocable.indexes.postings import compile_loops
 
 SIZE = 30_522  # terms of the output vocabulary
 BLOCK = 50_000  # documents that are mixed at once
@@ -218,7 +217,7 @@ def batched(index: ExactIndex, queries: csr_array, k: int, threads: int | None) 
 def machine() -> dict[str, str | int]:
     info = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    libraries = {name: version(name) for name in ("numpy", "scipy", "numba", *["qdrant-edge-py"] * HAS_EDGE)}
+    libraries = {name: version(name) for name in ("numpy", "scipy", *["qdrant-edge-py"] * HAS_EDGE)}
     return {"cpu": models[0] if models else platform.processor(), "cores": os.cpu_count() or 1, **libraries}
 
 
@@ -241,7 +240,6 @@ def main() -> None:
     else:
         documents, queries = (read_vectors(path).matrix for path in (options.vectors, options.queries))
         queries = queries[: options.limit]
-    compile_loops()
     index = ExactIndex(documents)
     with tempfile.TemporaryDirectory() as folder:
         searches = {

@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--model", help="also count the own terms of as many texts with this model's tokenizer")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    described = machine(torch.device("cpu"), "numba", "scipy")
+    described = machine(torch.device("cpu"), "scipy")
     figures = measure(options)
     if options.json:
         print(json.dumps({"machine": described, "options": vars(options), "found": figures}, indent=2))
