@@ -7,20 +7,21 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 TRAIN := $(VENV)/.installed-train
 STAMP := $(VENV)/.installed
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/vocable/indexes/_*.[ch])
 TOYS := vocable-toys
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-train check lint test toys study wheel docs install bench clean
+.PHONY: help demo demo-train check lint test toys toy-tuning $(STUDIES:%=toy-%) study wheel docs install bench clean
 
 help:
-	@echo "make demo     search, explain and measure on the built-in corpus; without PyTorch"
+	@echo "make demo     search, explain and measure on the documentation of Python, without PyTorch: a minute of processor time"
 	@echo "make demo-train  the same with PyTorch, and tune the model: five minutes more"
 	@echo "make check    lint, types and the quick tests: four minutes"
 	@echo "make test     lint, types and all tests: 15 minutes"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
-	@echo "make wheel    build the wheel, install it alone, and use it: each verb that needs no extra"
+	@echo "make wheel    build an archive and a wheel in dist/, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
 	@echo "make install  only make $(VENV), with everything"
@@ -44,16 +45,19 @@ check: lint
 test: lint
 	$(BIN)/pytest $(PARALLEL) --durations=30
 
-# Two processes give the results of one, but not to the last digit: sums have another order.
-toys: $(STAMP)
+# Two processes give the results of one, but not to the last digit: sums have another order. `make -j2 toys` is quicker.
+toys: $(STUDIES:%=toy-%) toy-tuning
 	@rm -rf $(TOYS)
-	@for study in $(STUDIES); do \
-		$(BIN)/python -m studies.$$study --toy -o $(TOYS)/$$study >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
-		$(BIN)/torchrun --nproc_per_node 2 -m studies.$$study --toy -o $(TOYS)/$$study-two >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
-		$(BIN)/python tests/studies/same.py $(TOYS)/$$study $(TOYS)/$$study-two || exit 1; \
-	done
-	@$(BIN)/python -m studies.tuning --toy -o $(TOYS)/tuning >$(TOYS).txt 2>&1 || { cat $(TOYS).txt; exit 1; }
-	@rm -rf $(TOYS) $(TOYS).txt
+
+$(STUDIES:%=toy-%): toy-%: $(STAMP)
+	@rm -rf $(TOYS)/$* $(TOYS)/$*-two; mkdir -p $(TOYS)
+	@$(BIN)/python -m studies.$* --toy -o $(TOYS)/$* >$(TOYS)/$*.txt || { cat $(TOYS)/$*.txt; exit 1; }
+	@$(BIN)/torchrun --standalone --nproc_per_node 2 -m studies.$* --toy -o $(TOYS)/$*-two >$(TOYS)/$*.txt || { cat $(TOYS)/$*.txt; exit 1; }
+	@$(BIN)/python tests/studies/same.py $(TOYS)/$* $(TOYS)/$*-two
+
+toy-tuning: $(STAMP)
+	@rm -rf $(TOYS)/tuning; mkdir -p $(TOYS)
+	@$(BIN)/python -m studies.tuning --toy -o $(TOYS)/tuning >$(TOYS)/tuning.txt 2>&1 || { cat $(TOYS)/tuning.txt; exit 1; }
 
 wheel:
 	@$(PYTHON) tests/wheel.py
@@ -71,25 +75,25 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
 
 clean:
-	rm -rf $(VENV) vocable-demo $(TOYS) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) vocable-demo $(TOYS) build dist site src/*.egg-info src/vocable/indexes/_kernels.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# pip -qq prints errors, but neither progress nor warnings.
+# pip -qq prints errors, but neither progress nor warnings. Python compiles what it imports when it imports it: half of pip's time.
 define install_with
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ...")'
 	@echo "Installing into $(VENV): a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.$(1)'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt -e '.$(1)'
 	@touch $@
 endef
 
-$(DEMO): pyproject.toml constraints.txt
+$(DEMO): $(SOURCES)
 	$(call install_with,)
 
-$(TRAIN): pyproject.toml constraints.txt
+$(TRAIN): $(SOURCES)
 	$(call install_with,[train])
 	@touch $(DEMO)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): $(SOURCES)
 	$(call install_with,[dev])
 	@touch $(DEMO) $(TRAIN)

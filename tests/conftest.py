@@ -224,6 +224,14 @@ def dense(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
+def m3(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a toy BGE-M3, which gives sparse and dense vectors (d = 32) in one pass."""
+    from tests.toys import make_m3
+
+    return str(make_m3(tokenizers["byte-level"], tmp_path_factory.mktemp("m3") / "model"))
+
+
+@pytest.fixture(scope="session")
 def cross(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a random cross encoder."""
     from studies.toy_models import make_cross_encoder

@@ -81,6 +81,8 @@ class Fork:
             written = self.stdout.read(), errors.result()
         self.process.join()
         limit.cancel()
+        self.stdout.close()
+        self.stderr.close()
         return written
 
 

@@ -13,16 +13,18 @@ from pathlib import Path
 import pytest
 
 import vocable
-from tests.changes import TITLE, bounds
 from vocable.cli import COMMANDS
 from vocable.cli.words import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
+RESEARCH = sorted((ROOT / "research").glob("*.md"))
+PAGES += [*sorted((ROOT / "docs").rglob("*.md")), *RESEARCH]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HISTORY = {"CHANGELOG.md"}  # tells of names that are gone
-WORDS = 60_000  # of all pages but the log: a new fact takes the place of an old one
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s#]+)[^)\s]*\)")  # not of an image
+README_WORDS, README_LINKS = 700, 3
+WORDS = 57_500  # of all pages but the research: a new fact takes the place of an old one
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -97,7 +99,7 @@ def test_every_name_of_ours_in_the_text_exists(page: Path) -> None:
         assert hasattr(vocable, name), name
     for dotted in re.findall(r"`(vocable(?:\.\w+)+)", text):
         pkgutil.resolve_name(dotted)
-    for file in re.findall(r"`((?:src|benchmarks|docs|tests)/[\w/]+\.(?:py|md))", text):
+    for file in re.findall(r"`((?:src|benchmarks|docs|research|tests)/[\w/]+\.(?:py|md))", text):
         assert (ROOT / file).exists(), file
 
 
@@ -114,13 +116,26 @@ def test_every_recipe_that_is_named_exists(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_all_pages_but_the_log_are_short_enough_to_be_read() -> None:
-    assert sum(len(page.read_text().split()) for page in PAGES if page.name != "log.md") <= WORDS
+def test_all_pages_but_the_research_are_short_enough_to_be_read() -> None:
+    assert sum(len(page.read_text().split()) for page in PAGES if page not in RESEARCH) <= WORDS
 
 
-def test_every_command_is_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert {name for name in COMMANDS if f"`vocable {name}" not in text and f"`{name}`" not in text} == set()
+def test_every_command_is_in_the_table_of_verbs() -> None:
+    text = (ROOT / "docs" / "which-verb.md").read_text()
+    assert [name for name in COMMANDS if not re.search(f"`(vocable )?{name}[` ]", text)] == []
+
+
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    start = ROOT / "README.md"
+    assert len(start.read_text().split()) <= README_WORDS
+    assert len([target for target in LINK.findall(start.read_text()) if target != "LICENSE"]) <= README_LINKS
+    reached, ahead = {start}, [start]
+    while ahead:
+        page = ahead.pop()
+        targets = {(page.parent / target).resolve() for target in LINK.findall(FENCE.sub("", page.read_text()))}
+        ahead += (targets - reached) & {*PAGES}
+        reached |= targets
+    assert [str(page) for page in PAGES if page not in reached] == []
 
 
 def test_no_paper_is_cited_by_number() -> None:
@@ -143,6 +158,8 @@ def test_tables_that_are_generated_are_as_they_would_be_now() -> None:
     assert spec.loader is not None
     renew = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(renew)
+    for name, function in renew.FILES.items():
+        assert getattr(renew, function)() == (ROOT / name).read_text(), "python docs/renew.py"
     for page in renew.PAGES:
         for name, table in re.findall(
             r"<!-- generated: (\w+) -->\n(.*?)\n<!-- end -->", (ROOT / page).read_text(), re.DOTALL
@@ -157,9 +174,16 @@ def test_commands_are_found_where_a_page_has_them() -> None:
 
 def test_the_table_of_changes_names_files_and_bounds() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    table = text.partition(TITLE)[2].partition("\n## ")[0]
+    table = text.partition("## Changes, and what they touch")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| an? .*\| (\d+) \| (\d+) \|$", table, re.MULTILINE)
-    assert len(bounds(text)) == len(rows) > 0
+    assert rows
     assert all(int(tried) <= int(most) for most, tried in rows)
     files = [name for name in re.findall(r"`([\w/]+\.py)`", table) if "NAME" not in name]
     assert [name for name in files if not (ROOT / "src" / "vocable" / name).is_file()] == []
+
+
+@pytest.mark.parametrize("way", ["search", "train"])
+def test_the_drawings_of_the_design_are_made_from_the_code(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    made = getattr(importlib.import_module("design"), f"{way}_drawing")()
+    assert made == (ROOT / "docs" / f"design-{way}.svg").read_text(), "python docs/design.py"

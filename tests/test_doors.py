@@ -1,4 +1,7 @@
-"""A search is the same through every door, and `evaluate` measures it: the command, Python, HTTP, MCP, a run file."""
+"""A search is the same through every door, and `evaluate` measures it: the command, Python, HTTP, MCP, a run file.
+
+Verbs that analyze a model, or mine with it, search as `evaluate` does.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ import pytest
 import vocable as vo
 from tests.cli.command_line import done
 from tests.service.conftest import Client
-from vocable.data import read_run
+from vocable.data import read_corpus, read_queries, read_run
 from vocable.options import check
 from vocable.service import ServiceOptions
 from vocable.service.mcp import call
 from vocable.service.server import WorkerSettings, application
+from vocable.wackiness import study
 
 DOCUMENTS, QUERIES, RELEVANT, LEAST = 150, 12, 3, 15
 
@@ -118,3 +122,68 @@ def test_hits_are_the_same_through_every_door(
             assert [*written.values()] == pytest.approx([score for _, score in expected], rel=1e-6)
     finally:
         client.service.close()
+
+
+@pytest.fixture(scope="module")
+def limited(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model with limits of terms, prompts, and an IDF of queries."""
+    encoder: Any = vo.load(model, device="cpu")
+    encoder[0].auto_model.config.active_terms = {"query": 9, "document": 20}
+    encoder[0].auto_model.config.query_idf = 0.75
+    encoder.prompts = {"query": "the fox ", "document": "books "}
+    folder = str(tmp_path_factory.mktemp("limited") / "model")
+    encoder.save_pretrained(folder)
+    return folder
+
+
+def test_nothing_is_left_out_where_a_model_is_analyzed_or_mines(
+    limited: str, beir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an ablation, and among the hits of `measure_wackiness` and `mine`, everything is as `evaluate` has it."""
+    measures, exact = ["nDCG@10", "AP"], {"dtype": "float32", "device": "cpu"}
+    [whole] = vo.evaluate(limited, beir, measures, query_idf=None, **exact)
+    [plain] = vo.evaluate(limited, beir, measures, query_idf=0, **exact)
+    assert whole.values != plain.values  # the IDF matters here
+    stored = {"vectors": tmp_path / "documents", "query_vectors": tmp_path / "queries"}
+    vo.encode(limited, beir, output=stored["vectors"], **exact)
+    vo.encode(limited, beir, "query", output=stored["query_vectors"], **exact)
+    # Ablations, of encoded and of stored vectors.
+    for number, (role, vectors) in enumerate((role, given) for role in ("query", "document") for given in ({}, stored)):
+        few: dict[str, Any] = {"thresholds": [2], "draws": 2, "role": role, "measures": measures}
+        report = vo.ablate(limited, beir, tmp_path / f"ablated-{number}", **few, **vectors, **exact)
+        assert report.datasets[0].full == whole.values
+    # The documents that measure-wackiness reads.
+    judged = [line.split("\t") for line in Path(beir[5:], "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    qrels = [ir_measures.Qrel(query, document, int(grade)) for query, document, grade in judged]
+    ids = [document.id for document in read_corpus(beir)]
+    seen: list[Any] = []
+    expand = study.expansion_data
+    monkeypatch.setattr(
+        study, "expansion_data", lambda *args, **kwargs: seen.append(expand(*args, **kwargs)) or seen[-1]
+    )
+    for number, vectors in enumerate(({}, stored)):
+        vo.measure_wackiness(limited, beir, tmp_path / f"wacky-{number}", queries=beir, k=DOCUMENTS, **vectors, **exact)
+        hits = [
+            ir_measures.ScoredDoc(query.id, ids[row], -float(rank))
+            for query, rows in zip(read_queries(beir), seen[-1].rows, strict=True)
+            for rank, row in enumerate(rows[rows >= 0])
+        ]
+        found = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in measures], qrels, hits)
+        assert {str(name): value for name, value in found.items()} == pytest.approx(whole.values, abs=1e-12)
+
+
+def test_scores_of_mined_examples_are_scores_of_a_search(limited: str, beir: str, tmp_path: Path) -> None:
+    index = vo.index(limited, beir, bm25=False, dtype="float32", device="cpu")
+    documents = {document.full: document.id for document in read_corpus(beir)}
+    pairs = [{"query": query.text, "positive": [*documents][row]} for row, query in enumerate(read_queries(beir))]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    vo.mine(
+        vo.load(limited, device="cpu"), tmp_path / "pairs.jsonl", tmp_path / "hard.jsonl", corpus=beir, with_scores=True
+    )
+    mined = [*vo.read_examples(tmp_path / "hard.jsonl")]
+    assert len(mined) == QUERIES
+    for example in mined:
+        [answer] = vo.search(index, [example.query], DOCUMENTS)
+        scores = {hit.document.id: hit.score for hit in answer.hits}
+        texts = (example.positive, *example.negatives)
+        assert example.scores == pytest.approx([scores[documents[text]] for text in texts], rel=1e-5)

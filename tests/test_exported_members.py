@@ -17,6 +17,7 @@ NAMES = [
     "ExactIndex",
     "ablate",
     "add",
+    "alias",
     "align",
     "analyze_logits",
     "analyze_postings",
@@ -24,8 +25,10 @@ NAMES = [
     "calibrate",
     "check",
     "compare",
+    "convert",
     "delete",
     "demo",
+    "drop",
     "encode",
     "evaluate",
     "expand_vocabulary",
@@ -39,6 +42,7 @@ NAMES = [
     "make_inference_free",
     "make_testset",
     "measure_wackiness",
+    "merge",
     "mine",
     "new_tokens",
     "open_index",
@@ -69,7 +73,7 @@ NAMES = [
     "unfuse",
     "weighted",
 ]
-HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "pyarrow", "numba", "datasets")
+HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "pyarrow", "datasets")
 
 
 def in_a_new_process(code: str, *arguments: str) -> str:

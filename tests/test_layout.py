@@ -40,18 +40,19 @@ LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
 SHARED = {
     "cli/test_program.py": ["cli.inputs"],
     "collection/test_answers.py": ["collection.suggestion"],
-    "collection/test_collection.py": [
-        *("collection.models", "collection.search", "collection.settings", "collection.verbs"),
-    ],
+    "collection/test_collection.py": ["collection.models", "collection.search", "collection.settings"],
+    "collection/test_generations.py": ["engines.aliases"],
     "collection/test_writer.py": ["collection.records"],
+    "data/pages/test_reader.py": ["core.processes"],
     "data/pages/test_sections.py": ["data.pages.blocks"],
     "data/pages/test_webpage.py": ["data.pages.tags"],
-    "encoding/test_shards.py": ["core.processes"],
+    "encoding/test_dense_graph.py": ["encoding.dense_models", "encoding.models"],
     "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
     "engines/test_lost_shards.py": ["engines.kept_counts", "engines.lucene_answers"],
     "engines/test_segmented.py": ["engines.numbered_words"],
     "engines/test_stores.py": [
         *("engines.base", "engines.elasticsearch", "engines.lucene"),
+        *("engines.lucene_filters", "engines.lucene_options", "engines.lucene_searches", "engines.row_store"),
         *("engines.milvus", "engines.protocols", "engines.qdrant"),
     ],
     "evaluation/test_testsets.py": ["evaluation.clusters"],
@@ -67,8 +68,8 @@ SHARED = {
     "service/test_app.py": ["service.schemas", "service.service"],
     "service/test_view.py": ["service.pages"],
     "slow/service/test_page.py": ["service.pages"],
-    "torch_models/test_dense.py": ["encoding.dense_models", "encoding.models", "torch_models.torch_model"],
-    "torch_models/test_export.py": ["torch_models.provenance"],
+    "torch_models/test_checkpoints.py": ["torch_models.adapters"],
+    "torch_models/test_export.py": ["torch_models.provenance", "torch_models.torch_model"],
     "torch_models/test_sparse_encoder.py": ["encoding.runtimes", "torch_models.library"],
     "torch_models/test_triton.py": ["torch_models.triton_kernels"],
     "training/pretraining/test_teacher_tasks_classes.py": ["training.pretraining.teacher_tasks"],
@@ -181,7 +182,7 @@ def test_each_module_has_a_test_file() -> None:
     unnamed -= packages
     shared = {module for modules in SHARED.values() for module in modules}
     assert unnamed == shared
-    assert len(unnamed) <= 64
+    assert len(unnamed) <= 63
 
 
 def test_docstrings_and_names_are_plain() -> None:

@@ -47,6 +47,7 @@ from break_input import argument_cases, input_cases, model_cases  # noqa: E402
 from break_kills import Writers, kill_cases, moment_cases  # noqa: E402
 from break_links import link_cases  # noqa: E402
 from break_living import living_cases  # noqa: E402
+from break_pages import FILES, page_cases  # noqa: E402
 from break_places import damage_cases, pair_cases, place_cases  # noqa: E402
 from break_power import power_cases  # noqa: E402
 from break_readers import reader_cases  # noqa: E402
@@ -59,6 +60,7 @@ GROUPS = (
     "arguments",
     "models",
     "hostile",
+    "pages",
     "stale",
     "damage",
     "places",
@@ -83,6 +85,7 @@ def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace
     tables |= {"hostile": hostile_cases, "stale": stale_cases}
     groups: dict[str, Callable[[], Iterable[Case]]] = {
         **{group: partial(_table_cases, group, table, toys) for group, table in tables.items()},
+        "pages": lambda: page_cases(5 if options.quick else FILES),
         "damage": lambda: damage_cases(toys, 20 if options.quick else 60, rng),
         "places": lambda: place_cases(toys),
         "links": lambda: link_cases(toys),

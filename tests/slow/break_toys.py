@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -224,8 +223,6 @@ def _index(folder: Path) -> dict[str, object]:
 
 
 def _content(path: Path) -> object:
-    if path.name == "README.md":  # a model card, which says how long the training took
-        return re.sub(r"(?m)^- \*\*Training\*\*: .*$", "", path.read_text())
     if path.suffix not in (".json", ".jsonl"):
         return path.read_bytes() if path.suffix not in (".png", ".svg", ".html") else None
     texts = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]

@@ -53,8 +53,8 @@ from brute_force import (
 )
 from preloaded import Ran, end, run, start
 
+import vocable as vo
 from vocable.collection.collection import Collection
-from vocable.collection.recount import check as check_whole
 from vocable.data import Document
 from vocable.engines import segmented
 from vocable.engines.folder import FolderStore
@@ -171,7 +171,7 @@ def check(collection: Collection, log: Log) -> list[Document]:
 
 def check_files(folder: Path) -> None:
     """Raise `DamageError` for a damaged file, and for a file that the commit does not name."""
-    check_whole(folder)
+    vo.check(folder)
     commit = json.loads((folder / "commit.json").read_text())
     named = {"commit.json", "lock"}
     for segment in commit["segments"]:

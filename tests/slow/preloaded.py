@@ -42,8 +42,6 @@ LAZY = (  # modules that libraries import when they are first needed
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",
-    "numba.core.typed_passes",
-    "numba.np.arrayobj",
     "pytrec_eval",
     "sklearn.cluster",
     "sklearn.feature_extraction.text",

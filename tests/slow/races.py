@@ -44,6 +44,7 @@ from preloaded import Ran, end, run, start  # noqa: E402
 from random_model import write_toy_model  # noqa: E402
 
 import vocable as vo  # noqa: E402
+from tests.engines.recount import recount  # noqa: E402
 from vocable.data import Document  # noqa: E402
 from vocable.engines.folder import FolderStore  # noqa: E402
 from vocable.errors import VocableError  # noqa: E402
@@ -220,7 +221,7 @@ def check(folder: Path, must: set[str], may: set[str]) -> None:
     vectors = dict(zip(names, np.load(folder.parent / "vectors.npy"), strict=True))
     if index.documents(known) != [Document(identifier, texts[identifier]) for identifier in known]:
         raise DamageError("wrong: other documents")
-    if len(index) != len(ids) or vo.check(index).wrong:
+    if len(index) != len(ids) or recount(index).wrong:
         raise DamageError(f"wrong: {len(ids)} documents, {len(index)} are counted, or frequencies are wrong")
     if not known:
         return

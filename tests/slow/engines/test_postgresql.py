@@ -109,7 +109,7 @@ class Server:
 
     def dump(self, table: str) -> list[Any]:
         """Everything in a table but the progress, whose seconds differ."""
-        return self.run(f"SELECT id, title, text, fields, ranges, sparse::text FROM {table} ORDER BY id")
+        return self.run(f"SELECT id, title, text, fields, keys, sparse::text FROM {table} ORDER BY id")
 
     def pg_dump(self, table: str) -> bytes:
         tables = ["--table", table, "--table", f'"{table} terms"']

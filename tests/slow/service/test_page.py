@@ -13,7 +13,6 @@ import pytest
 
 from tests.service.process import serving
 from tests.slow.conftest import Open, violations
-from tests.torch_models.test_dense import with_dense
 from vocable.collection.index import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
@@ -408,11 +407,8 @@ def test_a_reranking_is_a_ranking_to_choose(open_page: Open, place: Path, cross:
         assert again != expected(view(process.url))
 
 
-def test_three_parts_stand_beside_their_fusion(
-    open_page: Open, backbones: dict[str, Path], corpus: Path, tmp_path: Path
-) -> None:
-    model = with_dense(backbones["bert"], tmp_path / "model", 16)
-    index(model, corpus, tmp_path / "index", bm25=True, device="cpu")
+def test_three_parts_stand_beside_their_fusion(open_page: Open, m3: str, corpus: Path, tmp_path: Path) -> None:
+    index(m3, corpus, tmp_path / "index", bm25=True, device="cpu")
     with serving(tmp_path / "index") as process:
         page = open_page(f"?q={QUERY}&beside=parts", at=process.url)
         sync_api.expect(page.locator(".column")).to_have_count(4)

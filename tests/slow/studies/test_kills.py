@@ -17,5 +17,5 @@ def test_a_study_that_is_killed_at_each_stage_has_the_same_cells(tmp_path: Path)
     exhibit = replace(study.exhibits["figure-2"], rows={"wacky-weights": "v2"}, models=[])
     killed = kill_each_stage(replace(study, exhibits={"figure-2": exhibit}), tmp_path)
     reached = {one.partition(" ")[2] for one in killed}
-    assert reached >= {"train", "encode_stream", "measure_wackiness", "ablate", "write_record"}
+    assert reached >= {"train", "encode_stream", "measure_wackiness", "ablate", "write_kept"}
     assert len(killed) >= 10
