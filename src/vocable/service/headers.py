@@ -8,7 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol  # httptools does not limit the size of headers
 
-GRACE = 1.0  # seconds in which a new connection may send its request to a process that ends
+NEW_CONNECTION_SECONDS = 1.0  # seconds in which a new connection may send its request to a process that ends
 
 
 class BoundedHeaders(H11Protocol):
@@ -36,7 +36,7 @@ class BoundedHeaders(H11Protocol):
         """End the connection with its request; a new one, whose request may be on its way, has a moment to send it."""
         request: Any = self.cycle  # None before the first one, whatever uvicorn's hint says
         if request is None:
-            self.loop.call_later(GRACE, self._end)
+            self.loop.call_later(NEW_CONNECTION_SECONDS, self._end)
         else:
             super().shutdown()
 
