@@ -252,7 +252,8 @@ def _fork_with_model(folder: Path) -> None:
 
     in_fork(child)
     with busy(lambda: vo.search(index, ["a fox at night"], 2)):
-        for _ in range(5):
+        for attempt in range(60):  # at many moments of a search: while it tokenizes, runs a graph, or ranks
+            time.sleep(0.0037 * (attempt % 7))
             in_fork(lambda: vo.search(index, ["owls that forget"], 2)[0].hits)
     assert len(index) == 4
 

@@ -8,10 +8,12 @@ Letters: b texts, v output terms, d dimensions of dense vectors.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +22,6 @@ from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
-from vocable.core.locks import thread_lock
 from vocable.encoding.vectors import Parts, vocabulary_fingerprint
 from vocable.options import DType, Runtime
 
@@ -33,7 +34,11 @@ Side = Literal["left", "right"]
 NOTES_KEY = "vocable"  # in a model's configuration
 
 # The encoders of a model share a tokenizer, and it stores its truncation and padding: only one thread may use it.
-TOKENIZING = thread_lock()
+# A fork waits for that thread, or the tokenizer's own lock would stay closed in the child.
+TOKENIZING = Lock()
+if hasattr(os, "register_at_fork"):
+    _release = TOKENIZING.release
+    os.register_at_fork(before=TOKENIZING.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class Token(NamedTuple):
