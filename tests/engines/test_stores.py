@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -95,6 +96,7 @@ def qdrant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         retrieve = local.retrieve
         monkeypatch.setattr(local, "retrieve", lambda *given, **named: reordered(retrieve(*given, **named)))
         monkeypatch.setattr(local, "create_payload_index", lambda *given, **named: None)
+        monkeypatch.setattr(client.QdrantClient, "http", Mock())
         monkeypatch.setattr(client, "QdrantClient", lambda **given: local)
     yield lambda number: f"qdrant+{os.environ.get('VOCABLE_QDRANT', 'http://localhost')}/vocable%20{number}"
 

@@ -1,13 +1,15 @@
-"""The health of a server: results of its last requests, a breaker, and a second request while the first hangs."""
+"""The health of a server: results of its last requests, a breaker, a second request while the first hangs, an end."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
+from math import inf
 from queue import Empty, SimpleQueue
-from threading import Thread, get_ident
+from threading import Thread, Timer, get_ident
 from typing import TypeVar
 
 from vocable.core.locks import thread_lock
@@ -130,3 +132,28 @@ def asking_for(name: str) -> Iterator[None]:
         yield
     finally:
         kind.reset(token)
+
+
+@contextmanager
+def hanging_up(descriptor: int, seconds: float) -> Iterator[None]:
+    """End a connection if the block takes more than some seconds, so that its driver raises an error.
+
+    Some drivers wait without a limit for a server that keeps the connection open and is silent.
+    """
+    if seconds == inf:
+        yield
+        return
+    with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy:  # stays open for the timer
+
+        def end() -> None:
+            with suppress(OSError):  # the server itself has ended it
+                copy.shutdown(socket.SHUT_RDWR)
+
+        timer = Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()

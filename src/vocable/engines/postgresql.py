@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -31,11 +33,12 @@ from vocable.engines.aliases import AliasedStore
 from vocable.engines.base import Hits, Row, pages
 from vocable.engines.filter_keys import filter_keys
 from vocable.engines.filters import Filter
+from vocable.engines.health import hanging_up
 from vocable.engines.kept_counts import Asked, Counted
 from vocable.engines.postgresql_values import all_digits, condition_of, possible, read_row, written
 from vocable.engines.protocols import About, Space
 from vocable.engines.row_store import RowQuery
-from vocable.engines.server import TIMEOUT
+from vocable.engines.server import LEAST_SECONDS, TIMEOUT, deadline, writing
 from vocable.errors import ArgumentError, GoneError, VectorsError, require_extra
 from vocable.options import Count
 
@@ -109,7 +112,9 @@ class PostgreSQL(AliasedStore):
         except IndexError:
             connection = self._driver.connect(self._address, autocommit=True, **self._limits)
         try:
-            yield connection
+            seconds = inf if writing.get() else max(LEAST_SECONDS[False], deadline.get() - time.monotonic())
+            with hanging_up(connection.fileno(), seconds):
+                yield connection
         finally:
             if not connection.closed:
                 self._free.append(connection)

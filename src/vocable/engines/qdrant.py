@@ -28,7 +28,7 @@ from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key
 from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
 from vocable.engines.row_store import RowQuery
-from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, seconds_of
+from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, seconds_left, seconds_of
 from vocable.errors import GoneError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero
 
@@ -92,6 +92,7 @@ class Qdrant(AliasedStore):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Api key is used with an insecure connection")  # said above
             self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
+        self._client.http.client.add_middleware(_limited)
 
     def _wait(self, error: Exception) -> float | None:
         failure: Any = error
@@ -331,6 +332,12 @@ class Qdrant(AliasedStore):
             lambda parts: models.Filter(should=parts),
             lambda part: models.Filter(must_not=[part]),
         )
+
+
+def _limited(request: Any, send: Any) -> Any:
+    """Send a request of the driver, which waits for at most the rest of the patience."""
+    request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), seconds_left())
+    return send(request)
 
 
 def _terms(space: Space) -> str:
