@@ -34,11 +34,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_documents_of_a_folder(folder: Path) -> None:
     front = {"tags": ["start", 1], "author": "Ann"}
+    first = {"path": "Guide", "file": "index.md", "next": "index.md#install", **front}
     install = {"path": "Guide > Install", "file": "index.md", **front}
     assert list(read_corpus(folder)) == [
         Document("a/page.html#top", "Text & more.", "Page", {"path": "Page", "file": "a/page.html"}),
         Document("a/readme.rst#title", "Some text.", "Title", {"path": "Title", "file": "a/readme.rst"}),
-        Document("index.md#guide", "Welcome.", "Guide", {"path": "Guide", "file": "index.md", **front}),
+        Document("index.md#guide", "Welcome.", "Guide", first),
         Document("index.md#install", ("On Linux. " * 40).strip(), "Install", install),
         Document("notes.txt", "First line.\n\nSecond paragraph.", "notes", {"path": "notes", "file": "notes.txt"}),
     ]

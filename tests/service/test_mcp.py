@@ -31,7 +31,7 @@ TOKEN = "s3cret"
 QUERY = "posting lists at night"
 LIMITS = ("--max-characters", 200, "--max-k", 20)
 MISTAKES = [  # tool, arguments, what the error says
-    ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, read"),
+    ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, read, list"),
     ("search", {}, "query is missing: give a question or keywords"),
     ("search", {"query": " "}, "query is missing"),
     ("explain", {"query": ""}, "query is missing"),

@@ -9,6 +9,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -30,6 +31,7 @@ SHOWN = 5  # endings or names of unread files in a message
 EXTRA = "pip install 'vocable[documents]'"
 MOST_NAMED = 20  # unreadable files in a message
 EXPECTED = "a readable page; --skip-bad N leaves out N such files"
+NEXT = "next"  # field of a section: the id of the section that follows in its page
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -184,23 +186,28 @@ def _file_items(
         remarks[page.left_out, f"{page.left_out} left out"].append(shown)
     # A small file can grow large, since each section repeats the headings above it.
     left = most = budget_of(size).characters
-    for part in parts(page, path.stem):
+    for part, following in pairwise(chain(parts(page, path.stem), [None])):
+        assert part is not None
         left -= len(part.title) + len(part.path) + len(part.text) + len(str(page.fields))
         if left < 0:
             yield FolderItem(shown, part.line, fault=f"a page whose documents have more than {most:,} characters")
             return
-        yield FolderItem(shown, part.line, _row(part, page, file))
+        yield FolderItem(shown, part.line, _row(part, page, file, following))
 
 
-def _row(part: Part, page: Page, file: str) -> Row:
-    """Return the row of a part of a page."""
-    name = file if part.anchor is None else f"{file}#{part.anchor}"
+def _row(part: Part, page: Page, file: str, following: Part | None) -> Row:
+    """Return the row of a part of a page; it names the part that follows, since an index keeps no order."""
     fields: dict[str, object] = {"path": part.path, "file": file}
+    fields |= {NEXT: _name(following, file)} if following is not None else {}
     fields |= {key: value for key, value in page.fields.items() if key not in fields}
     if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
         fields.pop("title", None)
-    row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
-    return {**row, "text": part.text, "fields": fields}
+    return {"id": _name(part, file), "title": part.title, "text": part.text, "fields": fields}
+
+
+def _name(part: Part, file: str) -> str:
+    anchor = "" if part.anchor is None else f"#{part.anchor}"
+    return f"{file}{anchor}{f'{PART}{part.number}' if part.number > 1 else ''}"
 
 
 def _shown(path: str) -> str:

@@ -18,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from vocable import __version__
+from vocable.collection.collection import Collection
 from vocable.collection.records import Changed
 from vocable.core.faults import first_fault
 from vocable.data import Document
@@ -231,7 +232,7 @@ def _add_state(app: FastAPI, served: Served, metrics: Metrics, second: Service |
             max_batch_requests=limits["batch_size"],
             max_client_batch_size=limits["max_inputs"],
             version=__version__,
-            documents=await served.now.count(),
+            documents=await served.now.look(Collection.count),
             spaces=list(served.now.collection.models.query_spaces),
             weights={**served.now.collection.searcher.weighting(check(SearchOptions, {}))},
             can_change=served.now.can_change,

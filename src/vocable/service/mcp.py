@@ -1,11 +1,13 @@
 """The service as tools of agents, by the Model Context Protocol (MCP): under /mcp, or on stdin and stdout.
 
-The tools take the requests of the service, and its limits hold. The SDK is imported when it is first used.
+Pages are also resources, which a person may choose. The tools take the requests of the service, and its limits hold.
+The SDK is imported when it is first used.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import json
 import logging
 import os
@@ -15,10 +17,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from pydantic import Field, ValidationError
 
 from vocable import __version__
+from vocable.collection.collection import Collection
+from vocable.collection.groups import page_of
 from vocable.collection.records import Hit
 from vocable.core.faults import first_fault
 from vocable.core.graphemes import beginning
@@ -26,6 +31,7 @@ from vocable.core.tables import shortened
 from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.explanation.explain import json_values
 from vocable.service.batching import OverloadedError
+from vocable.service.listing import first_sections, pages, whole_page
 from vocable.service.schemas import ExplainRequest, Id, JSONBody, SearchRequest, fault
 from vocable.service.service import NotFoundError, Service, TooLargeError
 
@@ -35,18 +41,28 @@ AGENT_OPTIONS = ("query", "plain", "k", "offset", "filter", "explain")  # option
 MAX_ANSWER = 20_000  # bytes of the hits of an answer, of which an agent reads all; each hit has an equal share
 MAX_HIT_TEXT = 1000  # characters of a hit's text
 LEAST_HIT_TEXT = 200
+MAX_READ = 16_000  # characters of a document or page in an answer
 MAX_FIELD_TEXT = 200  # characters of a field
 MAX_FIELDS = 40  # fields in a description, and of a hit
 IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_.-]{0,39}")  # the name of a field that an agent is told
+SCHEME, TEXT, RESOURCES = "vocable:", "text/plain", 100  # of resources: their addresses, type, and number in a list
 MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # errors that an agent can mend
 
 
 class ReadRequest(JSONBody):
-    """A part of a document to read."""
+    """A part of a document or page to read."""
 
-    id: Id = Field(description="Id of the document, as a search returns it.")
+    id: Id = Field(description="Id of a document as a search returns it, or of a page: the field `file` of a hit.")
     start: int = Field(0, ge=0, description="First character; `start` of a hit is where its best part begins.")
-    characters: int = Field(5_000, ge=1, le=16_000, description="Most characters of the text that are returned.")
+    characters: int = Field(5_000, ge=1, le=MAX_READ, description="Most characters of the text that are returned.")
+
+
+class ListRequest(JSONBody):
+    """Pages to list."""
+
+    pattern: Id = Field("*", description="Names of pages, where * stands for any characters: guides/*.md.")
+    offset: int = Field(0, ge=0, description="Number of pages to leave out: `next` of the answer before.")
+    k: int = Field(50, ge=1, le=200, description="Most pages in the answer.")
 
 
 class ServiceTool(NamedTuple):
@@ -109,16 +125,40 @@ def _short(value: object) -> object:
 
 async def _read(service: Service, request: ReadRequest) -> dict[str, object]:
     [document] = await service.get([request.id])
-    if document is None:
+    page = None if document is not None else await service.look(whole_page, request.id)
+    if document is not None:
+        text, values = document.text, document._asdict() | {"fields": dict(document.fields)}
+    elif page is not None:
+        text, values = page.text, {"id": request.id, "title": page.title}
+    else:
         raise NotFoundError(f"there is no document {request.id!r}")
-    text, start = document.text, request.start
+    start, end = request.start, min(request.start + request.characters, len(text))
     if start > len(text):
         raise ArgumentError(f"start must be at most {len(text):,}, the characters of the document, not {start:,}")
-    end = min(start + request.characters, len(text))
-    part: dict[str, object] = {"start": start, "text": text[start:end], "characters": len(text)}
-    if end < len(text):
-        part["next"] = end
-    return _within(document._asdict() | {"fields": dict(document.fields)} | part, MAX_ANSWER)
+    values |= {"start": start, "text": text[start:end], "characters": len(text)}
+    if page is not None:
+        values["sections"] = {name: place for name, place in page.starts.items() if start <= place < end}
+    return _within(values | ({"next": end} if end < len(text) else {}), MAX_ANSWER)
+
+
+async def _list(service: Service, request: ListRequest) -> dict[str, object]:
+    listed = await service.look(pages)
+    names = list(listed) if request.pattern == "*" else fnmatch.filter(listed, request.pattern)
+    shown = names[request.offset : request.offset + request.k]
+    found = await service.look(first_sections, [listed[name] for name in shown])
+    rows = [
+        {
+            "id": page_of(first) or first.id,
+            "title": beginning(first.title, MAX_FIELD_TEXT),
+            "sections": len(listed[name]),
+        }
+        for name, first in zip(shown, found, strict=True)
+        if first is not None
+    ]
+    while len(rows) > 1 and _size(rows) > MAX_ANSWER:
+        rows = rows[: len(rows) // 2]
+    end = request.offset + len(rows)
+    return {"pages": rows, "total": len(names)} | ({"next": end} if end < len(names) else {})
 
 
 TOOLS = {
@@ -139,10 +179,16 @@ TOOLS = {
         Service.explain,
     ),
     "read": ServiceTool(
-        "Read a document of {index} by its id, in parts if it is long: `next` is the `start` of the next part, "
-        "`characters` the length of the whole text.",
+        "Read a document of {index} by its id, or the whole page that it is a section of by the hit's field `file`; in "
+        "parts if it is long: `next` is the `start` of the next part, `characters` the length of the whole text.",
         ReadRequest,
         _read,
+    ),
+    "list": ServiceTool(
+        "List the pages of {index} by name, with title and number of sections: to see what there is, or to find a page "
+        "whose name you know. For a question, `search`.",
+        ListRequest,
+        _list,
     ),
 }
 
@@ -163,7 +209,7 @@ async def _about(service: Service) -> str:
     """
     fields = sorted(name for name in service.collection.searcher.known_fields or () if IDENTIFIER.fullmatch(name))
     listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
-    count = await service.count()
+    count = await service.look(Collection.count)
     size = "documents" if count is None else f"{count:,} documents"
     return f"{service.title!r} ({size}{f'; fields: {listed}' if fields else ''})"
 
@@ -194,7 +240,7 @@ async def call(service: Service, name: str, arguments: dict[str, Any]) -> tuple[
 def tool_server(current: Callable[[], Service]) -> Any:
     """Return the SDK's server of the tools; `MissingExtraError` without the SDK."""
     lowlevel = require_extra("mcp.server.lowlevel", "mcp")
-    types = require_extra("mcp_types", "mcp")
+    types, errors = require_extra("mcp_types", "mcp"), require_extra("mcp.shared.exceptions", "mcp")
 
     async def list_tools(context: object, page: object) -> Any:
         about, reads = await _about(current()), types.ToolAnnotations(read_only_hint=True)
@@ -214,7 +260,38 @@ def tool_server(current: Callable[[], Service]) -> Any:
         content = [types.TextContent(text=text)]
         return types.CallToolResult(content=content, structured_content=None if failed else value, is_error=failed)
 
-    return lowlevel.Server("vocable", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    async def list_resources(context: object, page: Any) -> Any:
+        cursor = page and page.cursor
+        start = int(cursor) if cursor and cursor.isdecimal() else 0
+        listed = await _asked("list", {"offset": start, "k": RESOURCES})
+        resources = [
+            types.Resource(uri=SCHEME + quote(one["id"]), name=one["id"], title=one["title"] or None, mime_type=TEXT)
+            for one in listed["pages"]
+        ]
+        following = str(listed["next"]) if "next" in listed else None
+        return types.ListResourcesResult(resources=resources, next_cursor=following)
+
+    async def read_resource(context: object, asked: Any) -> Any:
+        name = unquote(asked.uri.removeprefix(SCHEME))
+        part = await _asked("read", {"id": name, "characters": MAX_READ})
+        rest = f"\n\n[{part['next']:,} of {part['characters']:,} characters: `read` the rest]" if "next" in part else ""
+        contents = [types.TextResourceContents(uri=asked.uri, mime_type=TEXT, text=part["text"] + rest)]
+        return types.ReadResourceResult(contents=contents)
+
+    async def _asked(name: str, arguments: dict[str, Any]) -> Any:
+        value, failed = await call(current(), name, arguments)
+        if failed:
+            raise errors.MCPError(types.INVALID_PARAMS, value)
+        return value
+
+    return lowlevel.Server(
+        "vocable",
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
 
 
 class ToolEndpoint:

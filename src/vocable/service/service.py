@@ -239,7 +239,7 @@ class Service:
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""
-        if (postings := await self._call(term_postings, self.collection, term, slow=True)) is None:
+        if (postings := await self.look(term_postings, term)) is None:
             raise NotFoundError(f"there is no term {term!r}")
         return postings
 
@@ -247,9 +247,9 @@ class Service:
         """Return what searches leave out; raise `VocableError` or `TimeoutError` if they fail."""
         return await self.readiness.check(self._call)
 
-    async def count(self) -> int | None:
-        """Return the number of documents; None while a server that answers from a part of them cannot count them."""
-        return await self._call(self.collection.count)
+    async def look(self, function: Callable[..., T], *given: Any) -> T:
+        """Return what a function finds in the collection."""
+        return await self._call(function, self.collection, *given, slow=True)
 
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
