@@ -43,6 +43,18 @@ def _index(model: str, vectors: Sequence[str] = (), **given: Any) -> Outcome:
     return Outcome(indexed, following, indexed.was_there)
 
 
+def _add(index: str, corpus: str, watch: bool = False, **given: Any) -> Outcome:
+    if not watch:
+        return Outcome(vo.add(index, corpus, **given))
+    if given.keys() - {"device"}:
+        raise ArgumentError(
+            "--watch deletes what is gone and leaves out what cannot be read: give only --device with it"
+        )
+    from vocable.collection.watching import follow
+
+    return Outcome(follow(vo.open_index(index, **given), corpus))
+
+
 def _delete(index: str, ids: list[str]) -> Outcome:
     if "-" in ids:
         from vocable.data.read import typed_ids
@@ -264,7 +276,13 @@ SEARCH_COMMANDS = (
         "resumes",
         options={"vectors": (Sequence[str], "Further shards of vocable encode.")},
     ),
-    Command("add", "index corpus", "my-index more-documents.jsonl"),
+    Command(
+        "add",
+        "index corpus",
+        "my-index more-documents.jsonl",
+        _add,
+        options={"watch": (bool, "Go on, and follow the files of the folder: add what changes, delete what is gone.")},
+    ),
     Command("check", "index", "my-index"),
     Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
     Command("alias", "index name", "opensearch+http://localhost:9200/documents documents-2"),

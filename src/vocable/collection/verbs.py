@@ -64,7 +64,7 @@ def add(
             return _replaced(opened, given, "the corpus") if replace else opened.writer.add_stream(given)
         source = fspath(corpus)
         # The indexed folder, or a part of it, is read with the settings of the index.
-        if (part := _part_of(opened, source)) is None:
+        if (part := part_of(opened, source)) is None:
             documents = read_corpus(source)
             return _replaced(opened, documents, source) if replace else opened.writer.add_stream(documents)
         documents = read_corpus(source, folder=part.folder, inside=part.inside, all_pages=opened.settings.all_pages)
@@ -86,7 +86,7 @@ class FolderPart(NamedTuple):
     indexed: bool
 
 
-def _part_of(opened: Collection, source: str) -> FolderPart | None:
+def part_of(opened: Collection, source: str) -> FolderPart | None:
     """Return the part of a folder of pages that a source is; None for another source.
 
     Ids are relative to the folder that the collection was made of. If the source lies in a copy of that folder, the
@@ -143,7 +143,7 @@ def _replaced(
     if not seen:
         raise DataError("the corpus has no documents: nothing is replaced", source=source)
     others = opened.writer.others(seen)
-    names = _inside(opened, others, part.inside) if part is not None and part.inside else [*others]
+    names = inside_part(opened, others, part.inside) if part is not None and part.inside else [*others]
     gone = opened.delete(names)
     return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
 
@@ -160,14 +160,14 @@ def _with_sections(opened: Collection, documents: Iterable[Document], source: st
         others = opened.writer.others(seen)
         if not part.indexed:
             others = (name for name in others if any(name[:end] in files for end in _file_ends(name)))
-        stale = _inside(opened, others, part.inside, None if part.indexed else files)
+        stale = inside_part(opened, others, part.inside, None if part.indexed else files)
         if stale:
             gone = f"{counted(len(stale), 'document')}, such as {stale[0]!r}, no longer in {source}"
             logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
     return changed
 
 
-def _inside(opened: Collection, names: Iterable[str], part: str, files: Set[object] | None = None) -> list[str]:
+def inside_part(opened: Collection, names: Iterable[str], part: str, files: Set[object] | None = None) -> list[str]:
     """Return the ids of documents of files in a part of a folder, by default of any file there."""
     near = [name for name in names if name.startswith(part)]
     stored = ((document.id, document.fields.get("file")) for document in opened.documents(near) if document is not None)

@@ -56,6 +56,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     ]
     wacky: Annotated[str | PathLike[str] | None, Doc("Scores of vocable measure-wackiness: mark the wacky terms.")]
     wacky_share: WackyShare
+    watch: Annotated[str | PathLike[str] | None, Doc("The folder of the index, or a part of it: follow its files.")]
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     mcp: Annotated[bool, Doc("Answer an agent on stdin and stdout (MCP) instead of HTTP, which has MCP at /mcp.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,11 +23,13 @@ from typing import Annotated, Any, NamedTuple, Unpack, cast
 from annotated_types import Ge, Le
 
 from vocable.collection.collection import Collection, open_index
+from vocable.collection.records import Changed
 from vocable.collection.rerank import load_reranker
+from vocable.collection.watching import follow
 from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
 from vocable.encoding.term_scores import read_wacky_terms
-from vocable.errors import ArgumentError, require_extra
+from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.options import Count, RerankOptions, checked, select
 from vocable.service import TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 
@@ -115,6 +117,9 @@ def serve(
     token = _token(token_file)
     places = [os.fspath(place) for place in ([index] if isinstance(index, str | os.PathLike) else index)]
     settings = WorkerSettings(places[0] if len(places) == 1 else places, model, host, token, options)
+    if (watched := options["watch"]) is not None:
+        follower = follow(open_index(settings.index, device=options["device"]), os.fspath(watched))
+        Thread(target=_follow, args=(follower,), daemon=True).start()
     if options["mcp"]:
         _serve_stdio(settings)
         return
@@ -137,6 +142,15 @@ def serve(
         if options["browser"] and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         _run(app, listening, workers, settings.limits["timeout"])
+
+
+def _follow(changes: Iterator[Changed]) -> None:
+    """Bring the index up to date with its folder until the process ends; log each change."""
+    try:
+        for changed in changes:  # the first is the comparison of all files
+            logger.info("watch: %s", changed)
+    except VocableError as error:
+        logger.error("watch: %s: changes of files are no longer followed", error)
 
 
 def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> Any:

@@ -1,0 +1,81 @@
+"""Follow a folder: pages that change are added again, pages that are gone are deleted."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from threading import Event
+
+from vocable.collection.collection import Collection
+from vocable.collection.records import Changed
+from vocable.collection.verbs import FolderPart, add, inside_part, part_of
+from vocable.core.folders import ENDINGS
+from vocable.errors import ArgumentError, DataError, require_extra
+
+QUIET_MS, STORM_MS = 100, 1_000  # without a further change, before changes are taken together; the most that they wait
+MOST_ALONE = 16  # changed files that are read alone; of more, the whole folder is read, in one pass
+
+logger = logging.getLogger(__name__)
+
+
+def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterator[Changed]:
+    """Bring an index up to date with its folder or a part of it, then with each change until `stop` is set.
+
+    Yields the counts of each change. Changes that come together, as by `git checkout`, are one. A page that cannot be
+    read is a warning, and stays as it was.
+
+    Raises:
+        ArgumentError: the folder is not the folder of the index, or a part of it.
+        MissingExtraError: watchfiles is missing.
+    """
+    watch = require_extra("watchfiles", "watch").watch
+    part = part_of(opened, folder) if Path(folder).is_dir() else None
+    if part is None or not part.indexed:
+        raise ArgumentError(f"watch: {folder} must be the folder that {opened.place} was made of, or a part of it")
+    # The watch begins before the first comparison, so that no change between the two is missed.
+    events = watch(
+        folder, step=QUIET_MS, debounce=STORM_MS, rust_timeout=QUIET_MS, yield_on_timeout=True, stop_event=stop
+    )
+    next(events, None)
+    yield add(opened, folder, replace=True)
+    for changes in events:
+        if changes and (changed := _update(opened, folder, part, sorted({Path(path) for _, path in changes}))):
+            yield changed
+
+
+def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]) -> Changed | None:
+    """Add pages of files and folders that are there, and delete pages of the others; None if no page differs."""
+    there = [path for path in paths if path.exists()]
+    files = [path for path in there if path.is_file() and path.suffix.lower() in ENDINGS]
+    alone = len(paths) <= MOST_ALONE and not any(path.is_dir() for path in there)
+    counts = Counter[str]()
+    try:
+        # Delete what is gone.
+        if alone and len(there) < len(paths):
+            names = [os.path.relpath(path, Path(part.folder).resolve()) for path in paths if path not in there]
+            counts["deleted"] += opened.delete(_sections(opened, names)).deleted
+        # Add what is there; a file that is not read alone, such as one that Git ignores, is left to the whole folder.
+        for path in files if alone else [Path(folder)]:
+            counts.update(_added(opened, path, folder))
+    except (DataError, OSError) as error:
+        logger.warning("%s", error)
+    changed = {name: counts[name] for name in ("added", "replaced", "unchanged", "deleted")}
+    differs = changed["added"] or changed["replaced"] or changed["deleted"]
+    return Changed(**changed, documents=len(opened)) if differs else None
+
+
+def _added(opened: Collection, path: Path, folder: str) -> dict[str, int]:
+    try:
+        return add(opened, path, replace=True).to_json()
+    except DataError:
+        return add(opened, folder, replace=True).to_json()
+
+
+def _sections(opened: Collection, names: Iterable[str]) -> list[str]:
+    """Return the ids of the pages of files, or in folders, with these names."""
+    parts = [part for name in names for part in (name, f"{name}/")]
+    ids = [one for one in opened.store.ids() if any(one.startswith(part) for part in parts)]
+    return sorted({one for part in parts for one in inside_part(opened, ids, part)})
