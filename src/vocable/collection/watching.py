@@ -48,14 +48,14 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
 
 def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]) -> Changed | None:
     """Add pages of files and folders that are there, and delete pages of the others; None if no page differs."""
-    there = [path for path in paths if path.exists()]
-    files = [path for path in there if path.is_file() and path.suffix.lower() in ENDINGS]
-    alone = len(paths) <= MOST_ALONE and not any(path.is_dir() for path in there)
+    existing = [path for path in paths if path.exists()]
+    files = [path for path in existing if path.is_file() and path.suffix.lower() in ENDINGS]
+    alone = len(paths) <= MOST_ALONE and not any(path.is_dir() for path in existing)
     counts = Counter[str]()
     try:
         # Delete what is gone.
-        if alone and len(there) < len(paths):
-            names = [os.path.relpath(path, Path(part.folder).resolve()) for path in paths if path not in there]
+        if alone and len(existing) < len(paths):
+            names = [os.path.relpath(path, Path(part.folder).resolve()) for path in paths if path not in existing]
             counts["deleted"] += opened.delete(_sections(opened, names)).deleted
         # Add what is there; a file that is not read alone, such as one that Git ignores, is left to the whole folder.
         for path in files if alone else [Path(folder)]:

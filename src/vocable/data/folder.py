@@ -31,7 +31,7 @@ SHOWN = 5  # endings or names of unread files in a message
 EXTRA = "pip install 'vocable[documents]'"
 MOST_NAMED = 20  # unreadable files in a message
 EXPECTED = "a readable page; --skip-bad N leaves out N such files"
-NEXT = "next"  # field of a section: the id of the section that follows in its page
+FOLLOWING = "next"  # field of a section: the id of the section that follows in its page
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -198,7 +198,7 @@ def _file_items(
 def _row(part: Part, page: Page, file: str, following: Part | None) -> Row:
     """Return the row of a part of a page; it names the part that follows, since an index keeps no order."""
     fields: dict[str, object] = {"path": part.path, "file": file}
-    fields |= {NEXT: _name(following, file)} if following is not None else {}
+    fields |= {FOLLOWING: _name(following, file)} if following is not None else {}
     fields |= {key: value for key, value in page.fields.items() if key not in fields}
     if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
         fields.pop("title", None)

@@ -1,6 +1,6 @@
 """The pages of an index, and a page as one text: for agents, which look around as people do.
 
-In a folder of pages each section is a document. Any other document is a page of its own.
+In a folder of pages each section is a document. Any other document counts as a page.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 from vocable.collection.collection import Collection
 from vocable.collection.groups import FILE, page_of
 from vocable.data import Document
-from vocable.data.folder import NEXT
+from vocable.data.folder import FOLLOWING
 from vocable.errors import ArgumentError
 
 MAX_LISTED = 500_000  # documents of an index that can be listed: names take some 100 MB
 SECTION = re.compile(r"[#~].*", re.DOTALL)  # the end of an id that names a section or a part
-BETWEEN = "\n\n"  # sections of a page
+GAP = "\n\n"  # sections of a page
 
 _known: WeakKeyDictionary[Collection, tuple[object, Mapping[str, Sequence[str]]]] = WeakKeyDictionary()
 
@@ -52,34 +52,34 @@ def pages(collection: Collection) -> Mapping[str, Sequence[str]]:
 
 def first_sections(collection: Collection, sections: Sequence[Sequence[str]]) -> list[Document | None]:
     """Return the first section of each page, which has its title; None for a page that is gone by now."""
-    found = {one.id: one for one in collection.documents(list(chain(*sections))) if one is not None}
+    stored = {one.id: one for one in collection.documents(list(chain(*sections))) if one is not None}
     firsts = list[Document | None]()
     for ids in sections:
-        of_page = [found[one] for one in ids if one in found]
+        of_page = [stored[one] for one in ids if one in stored]
         name = page_of(of_page[0]) if of_page else None
         firsts.append(in_order(of_page, name)[0] if name else next(iter(of_page), None))
     return firsts
 
 
 def whole_page(collection: Collection, name: str) -> WholePage | None:
-    """Return a page of sections by its name; None if there is none."""
+    """Return a page of sections by its name; None if no section names it."""
     ids = pages(collection).get(SECTION.sub("", name), ())  # the name of a file may have the same marks
     sections = [one for one in collection.documents(ids) if one is not None and page_of(one) == name]
     if not sections:
         return None
     text, starts, sections = "", dict[str, int](), in_order(sections, name)
     for section in sections:
-        text += BETWEEN * bool(text)
+        text += GAP * bool(text)
         starts[section.id] = len(text)
-        text += f"{section.title}{BETWEEN * bool(section.title)}{section.text}"
+        text += f"{section.title}{GAP * bool(section.title)}{section.text}"
     return WholePage(sections[0].title, text, starts)
 
 
 def in_order(sections: Sequence[Document], name: str) -> list[Document]:
-    """Return the sections of a page in their order: each names the one that follows."""
+    """Return the sections of a page in their order: each names the section that follows."""
     of_index = name.removesuffix(str(sections[0].fields[FILE]))  # of several indexes that are searched as one
     left = {one.id: one for one in sections}
-    following = {one.id: f"{of_index}{one.fields.get(NEXT)}" for one in sections}
+    following = {one.id: f"{of_index}{one.fields.get(FOLLOWING)}" for one in sections}
     firsts = [name for name in left if name not in {*following.values()}]
     ordered = list[Document]()
     for first in (*firsts, *left):  # there is one first section, unless the page has changed meanwhile

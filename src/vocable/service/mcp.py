@@ -145,14 +145,14 @@ async def _list(service: Service, request: ListRequest) -> dict[str, object]:
     listed = await service.look(pages)
     names = list(listed) if request.pattern == "*" else fnmatch.filter(listed, request.pattern)
     shown = names[request.offset : request.offset + request.k]
-    found = await service.look(first_sections, [listed[name] for name in shown])
+    firsts = await service.look(first_sections, [listed[name] for name in shown])
     rows = [
         {
             "id": page_of(first) or first.id,
             "title": beginning(first.title, MAX_FIELD_TEXT),
             "sections": len(listed[name]),
         }
-        for name, first in zip(shown, found, strict=True)
+        for name, first in zip(shown, firsts, strict=True)
         if first is not None
     ]
     while len(rows) > 1 and _size(rows) > MAX_ANSWER:
@@ -265,8 +265,8 @@ def tool_server(current: Callable[[], Service]) -> Any:
         start = int(cursor) if cursor and cursor.isdecimal() else 0
         listed = await _asked("list", {"offset": start, "k": RESOURCES})
         resources = [
-            types.Resource(uri=SCHEME + quote(one["id"]), name=one["id"], title=one["title"] or None, mime_type=TEXT)
-            for one in listed["pages"]
+            types.Resource(uri=SCHEME + quote(row["id"]), name=row["id"], title=row["title"] or None, mime_type=TEXT)
+            for row in listed["pages"]
         ]
         following = str(listed["next"]) if "next" in listed else None
         return types.ListResourcesResult(resources=resources, next_cursor=following)
