@@ -12,6 +12,9 @@ TOYS := vocable-toys
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
+# Python keeps what it compiles, whatever the environment says: otherwise each of many processes compiles PyTorch, half a minute.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-train check lint test toys toy-tuning $(STUDIES:%=toy-%) study wheel docs install bench clean
 
