@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Literal, NamedTuple, TypeAlias
 
 from vocable.core.html import Section, Words, settings_section, write_page
-from vocable.core.storage import write_record
+from vocable.core.storage import read_record, write_record
 from vocable.core.tables import Table, Tabled, counted
 from vocable.encoding.dense_models import dense_beside
 from vocable.evaluation.cost import Cost, cost_columns
@@ -66,6 +66,11 @@ class TuningReport(Tabled):
     minutes: float  # duration of the last run
     output: Path = Path()
     made: str = ""  # day, and version of vocable
+
+    @classmethod
+    def read(cls, folder: str | Path) -> TuningReport:
+        """Read the report in the folder of a tuned model."""
+        return read_record(Path(folder, REPORT), cls)
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
@@ -182,6 +187,8 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     alone, hybrid = results["alone"][kind], results["hybrid"][kind]
     figures = f"on {counted(alone.queries, 'judged query', 'judged queries') if kind == ASKED else kind}"
     figures += f", {EXAM_MEASURE} changed by {interval(alone)} alone and {interval(hybrid)} with BM25"
+    if lost := "; ".join(_losses(results, kind)):
+        figures += f"; it lost on {lost}"
     if asked is not None and kind != ASKED:
         figures += f"; {counted(asked.queries, 'judged query', 'judged queries')}, of {ENOUGH_ASKED} that would decide"
     if min(alone.high, hybrid.high) < 0:
@@ -189,6 +196,15 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     if max(alone.low, hybrid.low) > 0:
         return Judgment("better", figures, kind)
     return Judgment("kept", f"{figures}; no harm shown, and tuned models gained on average: {EXPECTED_GAIN}", kind)
+
+
+def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Iterator[str]:
+    """Yield each kind of question, beside the kind that decided, with its intervals below 0."""
+    for kind in results["alone"]:
+        sides = {"alone": results["alone"][kind], "with BM25": results["hybrid"][kind]}
+        if lost := [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]:
+            if kind not in (decided_by, ALL_QUESTIONS):
+                yield f"{kind}, {' and '.join(lost)}"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object]) -> None:
