@@ -202,9 +202,9 @@ def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Ite
     """Yield each kind of question, beside the kind that decided, with its intervals below 0."""
     for kind in results["alone"]:
         sides = {"alone": results["alone"][kind], "with BM25": results["hybrid"][kind]}
-        if lost := [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]:
-            if kind not in (decided_by, ALL_QUESTIONS):
-                yield f"{kind}, {' and '.join(lost)}"
+        lost = [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]
+        if lost and kind not in (decided_by, ALL_QUESTIONS):
+            yield f"{kind}, {' and '.join(lost)}"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object]) -> None:
