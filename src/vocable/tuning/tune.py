@@ -158,7 +158,7 @@ def tune(
         asked = read_asked(sources, {document.id for document in documents})
         generator = sources.get("generator")
         planned = plan.stages(asked=bool(asked.unjudged or generator), graph=graph_folder(name) is not None)
-        with Stages(planned) as stages:
+        with Stages(planned, minutes * 60) as stages:
             limit = TimeLimit(plan, planned, began, work)
             tuning = Tuning(name, device, documents, asked, work, plan, seed, stages)
             trained = tuning.train(generator, limit)
