@@ -117,6 +117,16 @@ def test_later_stages_take_their_time_at_the_rate_of_this_run() -> None:
     assert stages.title("encode") == "encode (stage 3 of 3)"
 
 
+def test_a_stage_that_has_just_begun_takes_its_planned_time_at_the_rate_of_this_run() -> None:
+    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    stages.begin("train")
+    assert stages.from_here(10.0) is None  # nothing is known yet
+    stages.add(600.0, 1.0)
+    stages.begin("export")
+    assert stages.from_here(10.0) == pytest.approx(90.0)
+    assert stages.from_here(200.0) == 0.0
+
+
 def test_a_stage_that_an_earlier_run_did_does_not_count_for_the_rate() -> None:
     stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
     stages.begin("train")  # it is finished, and shows no progress

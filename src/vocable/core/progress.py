@@ -72,6 +72,14 @@ class Stages:
         most = self._end - time.monotonic()
         return min(seconds, most) if most > 0 else seconds
 
+    def from_here(self, seconds: float) -> float | None:
+        """Return the seconds of a stage that began so long ago, and of the later stages; None for the first stage."""
+        names = list(self._planned)
+        if not self._work or self._stage not in names:
+            return None
+        planned = sum(self._planned[name] for name in names[names.index(self._stage) :])
+        return self.within_limit(max(0.0, self._seconds / self._work * planned - seconds))
+
     def later(self, seconds: float, share: float) -> float:
         """Return the seconds of the later stages, given the progress in this stage so far."""
         names = list(self._planned)
@@ -86,10 +94,7 @@ class _Clock:
 
     def __init__(self, total: int | None, begun: int) -> None:
         self.count, self.total, self._begun, self._start = begun, total, begun, time.monotonic()
-        self._newest, self._moved = (
-            1,
-            0.0,
-        )  # the newest steps, which were counted together, and the seconds at their end
+        self._newest, self._moved = 1, 0.0  # the newest steps, counted together, and the seconds at their end
         self.stages = Stages._current
 
     def advance(self, done: int, total: int | None) -> None:
@@ -110,7 +115,7 @@ class _Clock:
     def left(self) -> float | None:
         """The seconds that are left of the whole command; None if nothing is known."""
         if not self.total or self.count == self._begun:
-            return None
+            return None if self.stages is None else self.stages.from_here(self.seconds)
         # The seconds of a step; the steps that have begun count once they take longer than the steps before.
         steps, now = self.count - self._begun, self.seconds
         rate, to_do = max(self._moved / steps, now / (steps + self._newest)), max(0, self.total - self.count)
