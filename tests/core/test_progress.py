@@ -117,6 +117,17 @@ def test_later_stages_take_their_time_at_the_rate_of_this_run() -> None:
     assert stages.title("encode") == "encode (stage 3 of 3)"
 
 
+def test_a_stage_of_several_progresses_is_done_once() -> None:
+    """Its queries took 100 s and its documents 500: the same for the 10 planned seconds of the later stage."""
+    stages = Stages({"before": 10.0, "after": 10.0})
+    stages.begin("before")
+    stages.add(100.0, 1.0)
+    assert later(stages, "before", 500.0, 1.0) == pytest.approx(600.0)
+    stages.add(500.0, 1.0)
+    assert later(stages, "after", 0.0, 0.0) == 0.0
+    assert stages.from_here(0.0) == pytest.approx(600.0)
+
+
 def test_a_stage_that_has_just_begun_takes_its_planned_time_at_the_rate_of_this_run() -> None:
     stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
     stages.begin("train")

@@ -41,7 +41,7 @@ class Stages:
 
     def __init__(self, planned: Mapping[str, float], limit: float = inf) -> None:
         self._planned, self._stage, self._end = planned, "", time.monotonic() + limit
-        self._seconds = self._work = 0.0  # of this run, in progress that has ended
+        self._seconds, self._shares = 0.0, dict[str, float]()  # of this run, in progress that has ended; by stage
         self._is_outermost = False
 
     def __enter__(self) -> Stages:
@@ -63,9 +63,17 @@ class Stages:
         return f"{title} (stage {names.index(self._stage) + 1} of {len(names)})" if self._stage in names else title
 
     def add(self, seconds: float, share: float) -> None:
-        """Count the seconds of a progress that did a share of the stage."""
+        """Count the seconds of a progress that did a share of the stage; of several, no more than the whole stage."""
         self._seconds += seconds
-        self._work += share * self._planned.get(self._stage, 0.0)
+        self._shares[self._stage] = self._done(share)
+
+    def _done(self, share: float) -> float:
+        return min(1.0, self._shares.get(self._stage, 0.0) + share)
+
+    def _work(self, share: float) -> float:
+        """Return the planned work that this run has done, given the progress in this stage so far."""
+        shares = self._shares | {self._stage: self._done(share)}
+        return sum(done * self._planned.get(stage, 0.0) for stage, done in shares.items())
 
     def within_limit(self, seconds: float) -> float:
         """Return the seconds that are left, which a limit that is not yet over may lower."""
@@ -75,16 +83,16 @@ class Stages:
     def from_here(self, seconds: float) -> float | None:
         """Return the seconds of a stage that began so long ago, and of the later stages; None for the first stage."""
         names = list(self._planned)
-        if not self._work or self._stage not in names:
+        if not (work := self._work(0.0)) or self._stage not in names:
             return None
         planned = sum(self._planned[name] for name in names[names.index(self._stage) :])
-        return self.within_limit(max(0.0, self._seconds / self._work * planned - seconds))
+        return self.within_limit(max(0.0, self._seconds / work * planned - seconds))
 
     def later(self, seconds: float, share: float) -> float:
         """Return the seconds of the later stages, given the progress in this stage so far."""
         names = list(self._planned)
         following = names[names.index(self._stage) + 1 :] if self._stage in names else []
-        work = self._work + share * self._planned.get(self._stage, 0.0)
+        work = self._work(share)
         rate = (self._seconds + seconds) / work if work else 0.0
         return rate * sum(self._planned[name] for name in following)
 
