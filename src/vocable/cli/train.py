@@ -23,7 +23,7 @@ def _tune(dry_run: bool = False, **given: Any) -> Outcome:
 
 
 def _kept_tuning(given: Mapping[str, Any]) -> Any:
-    """Return the report of an equal call that has ended, without PyTorch; None if there is none."""
+    """Return the report of an equal call that has ended, without PyTorch; None without such a call."""
     from vocable.core.storage import finished
 
     if not finished(given["output"], verb_settings("tune", given)):

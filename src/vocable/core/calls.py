@@ -1,7 +1,7 @@
 """Calls that are repeated: an equal call has its result already, whatever the settings of the result need.
 
 The settings of a result (`core.storage.finished`) may have a digest that only a loaded model gives, and to load it
-takes PyTorch and seconds. The digest of the call stands beside them. It covers all arguments and the content of all
+takes PyTorch and seconds. The settings have a digest of the call, too. It covers all arguments and the content of all
 files that they name, model files included, and it needs nothing but these files. A call with another digest may still
 have the same settings: it compares them.
 """
@@ -27,7 +27,7 @@ def call_digest(arguments: Mapping[str, object]) -> str:
 
 
 def note_call(output: StrPath, call: str) -> None:
-    """Write the digest of the call that made a finished output, or found it there, beside its settings."""
+    """Write the digest of the call that made a finished output, or found it there, into its settings."""
     file = settings_file(target_of(output))
     settings = read_record(file, dict[str, Any])
     if settings.get(CALL_KEY) != call:

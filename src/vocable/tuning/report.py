@@ -199,7 +199,7 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
 
 
 def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Iterator[str]:
-    """Yield each kind of question, beside the kind that decided, with its intervals below 0."""
+    """Yield each kind of question that did not decide, with its intervals below 0."""
     for kind in results["alone"]:
         sides = {"alone": results["alone"][kind], "with BM25": results["hybrid"][kind]}
         lost = [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]
