@@ -80,6 +80,10 @@ def test_the_verdict_names_each_kind_of_question_that_lost() -> None:
     assert judge(results).reason.endswith(reason)
     results["hybrid"]["keywords"] = DOWN
     assert f"keywords, {interval(DOWN)} alone and {interval(DOWN)} with BM25" in judge(results).reason
+    # A verdict without harm says on which questions.
+    results["alone"][ALL_QUESTIONS] = results["hybrid"][ALL_QUESTIONS] = EVEN
+    assert judge(results).verdict == "kept"
+    assert f"no harm shown on {ALL_QUESTIONS}, and" in judge(results).reason
 
 
 @pytest.mark.parametrize("queries", [ENOUGH_ASKED - 1, ENOUGH_ASKED])

@@ -30,8 +30,8 @@ ABOUT = {
 }
 NEXT: dict[Verdict, str] = {
     "better": "The tuned model finds more, and is in this folder. These commands use it:",
-    "kept": "The exam shows neither a gain nor harm. The tuned model is in this folder, and these commands use it. "
-    "Judged queries of people (--queries and --judgments) would tell more:",
+    "kept": "The questions that decide show neither a gain nor harm. The tuned model is in this folder, and these "
+    "commands use it. Judged queries of people (--queries and --judgments) would tell more:",
     "worse": "The model as it was is in this folder. These commands use it:",
 }
 ABOUT_EXAM = "The exam asks about documents that the training did not read; each question looks for its own document."
@@ -195,7 +195,8 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
         return Judgment("worse", f"{figures}; the model stays as it was", kind)
     if max(alone.low, hybrid.low) > 0:
         return Judgment("better", figures, kind)
-    return Judgment("kept", f"{figures}; no harm shown, and tuned models gained on average: {EXPECTED_GAIN}", kind)
+    harm = "no harm shown" if not lost else f"no harm shown on {'judged queries' if kind == ASKED else kind}"
+    return Judgment("kept", f"{figures}; {harm}, and tuned models gained on average: {EXPECTED_GAIN}", kind)
 
 
 def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Iterator[str]:
