@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 
 import vocable as vo
+from studies.common import reproduce
+from studies.measurements import quality
+from studies.plan import Exhibit, Study
 from tests.cli.command_line import done
 from tests.service.conftest import Client
 from vocable.data import read_corpus, read_queries, read_run
@@ -22,7 +25,7 @@ from vocable.options import check
 from vocable.service import ServiceOptions
 from vocable.service.mcp import call
 from vocable.service.server import WorkerSettings, application
-from vocable.wackiness import study
+from vocable.wackiness import study as wackiness
 
 DOCUMENTS, QUERIES, RELEVANT, LEAST = 150, 12, 3, 15
 
@@ -157,9 +160,9 @@ def test_nothing_is_left_out_where_a_model_is_analyzed_or_mines(
     qrels = [ir_measures.Qrel(query, document, int(grade)) for query, document, grade in judged]
     ids = [document.id for document in read_corpus(beir)]
     seen: list[Any] = []
-    expand = study.expansion_data
+    expand = wackiness.expansion_data
     monkeypatch.setattr(
-        study, "expansion_data", lambda *args, **kwargs: seen.append(expand(*args, **kwargs)) or seen[-1]
+        wackiness, "expansion_data", lambda *args, **kwargs: seen.append(expand(*args, **kwargs)) or seen[-1]
     )
     for number, vectors in enumerate(({}, stored)):
         vo.measure_wackiness(limited, beir, tmp_path / f"wacky-{number}", queries=beir, k=DOCUMENTS, **vectors, **exact)
@@ -170,6 +173,16 @@ def test_nothing_is_left_out_where_a_model_is_analyzed_or_mines(
         ]
         found = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in measures], qrels, hits)
         assert {str(name): value for name, value in found.items()} == pytest.approx(whole.values, abs=1e-12)
+
+
+def test_an_added_row_of_a_study_is_the_evaluation_of_its_model(limited: str, beir: str, tmp_path: Path) -> None:
+    measures = ["nDCG@10", "AP"]
+    columns = {name: quality(name, "given") for name in measures}
+    exhibits = {"table": Exhibit("an own model", columns=measures)}
+    study = Study(tmp_path, "a study of a given collection", {"given": beir}, columns, exhibits)
+    [whole] = vo.evaluate(limited, beir, measures, dtype="float32", device="cpu")
+    row = reproduce(study, tmp_path / "out", only=["mine"], added=[f"mine={limited}"]).cells["table"]["mine"]
+    assert {name: cell.ours for name, cell in row.items()} == {name: [whole.values[name]] for name in measures}
 
 
 def test_scores_of_mined_examples_are_scores_of_a_search(limited: str, beir: str, tmp_path: Path) -> None:

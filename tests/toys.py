@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from vocable.training.objective import BatchStatistics
+
 
 def killed(*_: object, **__: object) -> Never:
     """Stand for a function during which the process is killed."""
     raise KeyboardInterrupt
+
+
+def sound_batch(documents: int) -> BatchStatistics:
+    """Return the figures of a batch of a sound training, with this number of documents."""
+    from vocable.training.objective import BatchStatistics
+
+    return BatchStatistics(
+        query_terms=40.0,
+        document_terms=120.0,
+        empty_queries=0.0,
+        empty_documents=0.0,
+        score=25.0,
+        spread=8.0,
+        loss=1.2,
+        chance=math.log(documents),
+        terms=30_522,
+        finite=True,
+    )
 
 
 def make_m3(tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:

@@ -289,10 +289,10 @@ def test_the_package_alone_imports_only_the_standard_library() -> None:
 
 
 def test_errors_and_finished_outputs_need_no_pytorch(
-    capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], dataset: str, tmp_path: Path
 ) -> None:
     examples = str(tmp_path / "pairs.jsonl")
-    pairs = [{"query": text[:20], "positive": text} for text in sorted(set(toy_texts))[::9]]
+    pairs = [{"query": text[:20], "positive": text, "negatives": ["a"]} for text in sorted(set(toy_texts))[::9]]
     Path(examples).write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(model=model, examples=examples), encoding="utf-8")
     (tmp_path / "texts.txt").write_text("The fox sleeps by day.\nThe owl reads at night.\n", encoding="utf-8")
@@ -303,6 +303,10 @@ def test_errors_and_finished_outputs_need_no_pytorch(
         ["merge", model, tmp_path / "rescaled", "-o", tmp_path / "merged"],
         pretrain,
         ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "trained"],
+        ["mine", model, examples, "-o", tmp_path / "mined.jsonl", "--negatives", 1, "--device", "cpu"],
+        ["teacher-scores", model, examples, "-o", tmp_path / "scored.jsonl"],
+        ["measure-wackiness", model, "bm25+rm3", "--corpus", dataset, "--queries", dataset, "-o", tmp_path / "wacky"],
+        ["ablate", model, dataset, "-o", tmp_path / "ablated", "--thresholds", 1, "--draws", 2],
     ]
     for command in finished:
         assert "written: " in done(capsys, *command)

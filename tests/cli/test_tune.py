@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,13 @@ def test_tune_prints_the_exam_and_writes_the_better_model(
     # After harm, the next command names the model itself.
     better = command[1] if "verdict: worse" in shown else tmp_path / "out"
     assert f"vocable index {better} {tmp_path}/pages.jsonl" in shown.replace("\n", " ").replace("  ", " ")
-    # The same again finds the result.
+    # The same again finds the result, in another process without PyTorch.
+    words = json.dumps([[str(word) for word in command]])
+    code = "import json, sys; from vocable.cli import main; end = main(*json.loads(sys.argv[1]))"
+    code += "; print(end, [name for name in ('torch', 'transformers') if name in sys.modules])"
+    repeated = subprocess.run([sys.executable, "-c", code, words], capture_output=True, text=True, check=True)
+    there = "already there, made with the same settings: "
+    assert repeated.stdout == shown.replace("written: ", there) + "0 []\n"
     report = json.loads(done(capsys, *command, "--json"))
     assert report == json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8")) | {
         "output": str(tmp_path / "out")

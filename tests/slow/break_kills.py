@@ -86,7 +86,7 @@ def small_parts() -> None:
     small_tuning()
     vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 8
     vars(import_module("vocable.encoding.encode"))["PART_SIZE"] = 8
-    vars(import_module("vocable.training.mine"))["CHUNK"] = 16
+    vars(import_module("vocable.training.example_files"))["CHUNK"] = 16
     store = vars(import_module("vocable.engines.folder"))["FolderStore"]
     store.about = replace(store.about, part=8)
 

@@ -9,24 +9,13 @@ from typing import Any
 import pytest
 from sentence_transformers import SparseEncoder
 
+from tests.toys import sound_batch
 from vocable.training.advice import advise, at_the_start, describe, likely_cause
 from vocable.training.detector import Collapse, CollapseKind, History
-from vocable.training.objective import BatchStatistics
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe
 
-FIRST = BatchStatistics(
-    query_terms=40.0,
-    document_terms=120.0,
-    empty_queries=0.0,
-    empty_documents=0.0,
-    score=25.0,
-    spread=8.0,
-    loss=1.2,
-    chance=math.log(16),
-    terms=30_522,
-    finite=True,
-)
+FIRST = sound_batch(16)
 RATE = "lower training.learning_rate from 5e-05 to 5e-06"
 QUERIES, DOCUMENTS = (f"lower training.regularizers.{side} from 0.3 to 0.03" for side in ("query", "document"))
 

@@ -13,22 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.toys import sound_batch
 from vocable.training.detector import Collapse, CollapseDetector, CollapseKind, History
 from vocable.training.objective import BatchStatistics
 from vocable.training.recipe import TrainingSettings
 
-HEALTHY = BatchStatistics(
-    query_terms=40.0,
-    document_terms=120.0,
-    empty_queries=0.0,
-    empty_documents=0.0,
-    score=25.0,
-    spread=8.0,
-    loss=1.2,
-    chance=math.log(32),
-    terms=30_522,
-    finite=True,
-)
+HEALTHY = sound_batch(32)
 SETTINGS = TrainingSettings(steps=300, warmup_share=0.1)
 
 

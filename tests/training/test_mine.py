@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import PreTrainedTokenizerFast
@@ -25,14 +20,14 @@ from vocable.data import Document, Example, read_examples
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.training import mine as module
-from vocable.training.mine import ExampleCounts, mine, rewrite, teacher_scores
+from vocable.training import example_files
+from vocable.training.mine import mine, teacher_scores
 from vocable.training.teachers import load_scoring_model
 
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(example_files, "CHUNK", 3)
 
 
 @pytest.fixture
@@ -194,92 +189,6 @@ def test_missing_sources_are_named_before_the_mining(toy_model: SparseEncoder, e
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]
 
 
-def examples_rewrite(count: int) -> list[Example]:
-    return [Example(f"query {i}", f"positive {i}", (f"wrong {i}",)) for i in range(count)]
-
-
-def run(
-    given: Iterable[Example], output: Path, *, fail_at: int = 99, settings: dict[str, int] | None = None
-) -> ExampleCounts:
-    """Upper-case the queries and drop every fifth example; `fail_at` ends it in a chunk."""
-    chunks = iter(range(99))
-
-    def change(chunk: list[Example]) -> list[Example]:
-        if next(chunks) == fail_at:
-            raise RuntimeError("killed")
-        return [one._replace(query=one.query.upper()) for one in chunk if int(one.query.split()[1]) % 5]
-
-    return rewrite(lambda: given, output, settings or {"a": 1}, lambda work: change, title="test")
-
-
-@pytest.mark.parametrize("fail_at", range(5))
-def test_an_interrupted_run_goes_on(tmp_path: Path, fail_at: int) -> None:
-    whole = run(examples_rewrite(14), tmp_path / "whole.jsonl")
-    assert (whole.read, whole.written, whole.negatives) == (14, 11, 11)
-    with pytest.raises(RuntimeError):
-        run(examples_rewrite(14), tmp_path / "out.jsonl", fail_at=fail_at)
-    assert not (tmp_path / "out.jsonl").exists()
-    with (tmp_path / "out.jsonl.partial" / "lines.jsonl").open("ab") as file:
-        file.write(b'{"query": "half a li')  # of a chunk that did not come to count
-    assert run(examples_rewrite(14), tmp_path / "out.jsonl") == whole
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".out.jsonl.settings.json",
-        ".whole.jsonl.settings.json",
-        "out.jsonl",
-        "whole.jsonl",
-    ]
-    queries = [one.query for one in read_examples(tmp_path / "out.jsonl")]
-    assert queries == [f"QUERY {i}" for i in range(14) if i % 5]
-
-
-# Readers compose characters.
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip).map(partial(normalize, "NFC"))
-
-
-NEGATIVES = st.lists(TEXT, max_size=2).map(tuple)
-
-
-@given(st.lists(st.builds(Example, TEXT, TEXT, NEGATIVES, st.just(""), st.just(())), min_size=1, max_size=7))
-def test_what_is_written_can_be_read(tmp_path_factory: pytest.TempPathFactory, given: list[Example]) -> None:
-    output = tmp_path_factory.mktemp("round") / "out.jsonl"
-    rewrite(lambda: given, output, {}, lambda work: list, title="test")
-    assert [one._replace(source="") for one in read_examples(output)] == given
-
-
-def test_another_run_is_refused(tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    with pytest.raises(RuntimeError):
-        run(examples_rewrite(14), output, fail_at=2)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl\.partial .*\(a\)"):
-        run(examples_rewrite(14), output, settings={"a": 2})
-    with pytest.raises(VectorsError, match=r"out\.jsonl\.partial"):
-        run([*examples_rewrite(3), *examples_rewrite(11)], output)
-    run(examples_rewrite(14), output)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl .*\(a\)"):
-        run(examples_rewrite(14), output, settings={"a": 2})
-
-
-def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    first = run(examples_rewrite(14), output)
-    before = output.stat()
-    assert run(examples_rewrite(14), output, fail_at=0).to_json() == first.to_json()
-    assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
-    with pytest.raises(ArgumentError):
-        run(examples_rewrite(14), output)
-
-
-def test_mining_without_examples_is_refused(tmp_path: Path) -> None:
-    def none() -> Iterator[Example]:
-        yield from ()
-
-    with pytest.raises(DataError):
-        run(none(), tmp_path / "out.jsonl")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture
 def cross(tmp_path: Path, tokenizers: dict[str, PreTrainedTokenizerFast]) -> Path:
     return make_cross_encoder(tokenizers["wordpiece"], tmp_path / "cross")
@@ -296,7 +205,7 @@ def dense(tmp_path: Path, backbones: dict[str, Path]) -> Path:
 @pytest.fixture
 def examples_score(tmp_path: Path, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eleven examples with none to three negatives, texts of many lengths, in chunks of four."""
-    monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(example_files, "CHUNK", 4)
     texts = sorted(set(toy_texts))
     rows = [
         {"query": texts[i][:12], "positive": f"{texts[i]} " * (1 + i % 3), "negatives": texts[40 : 40 + i % 4]}
@@ -388,7 +297,7 @@ def test_scores_that_are_not_finite(cross: Path, examples_score: Path, tmp_path:
 def test_another_model_does_not_go_on(cross: Path, examples_score: Path, tmp_path: Path, monkeypatch) -> None:
     model = load_scoring_model(cross)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_record", killed)
+        patch.setattr(example_files, "write_record", killed)
         with pytest.raises(KeyboardInterrupt):
             teacher_scores(model, examples_score, tmp_path / "out.jsonl")
     torch.nn.init.constant_(model.model.classifier.bias, 1.0)

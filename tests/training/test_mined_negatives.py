@@ -20,8 +20,7 @@ import vocable as vo
 from tests.forks import start_two
 from vocable.cli import main
 from vocable.errors import DataError, RecipeError
-from vocable.training import mine as mine_module
-from vocable.training import mined_negatives
+from vocable.training import example_files, mined_negatives
 from vocable.training.callbacks import COMPLETE
 from vocable.training.mined_negatives import MiningPlan, MiningSteps, batches_without_repeats
 from vocable.training.objective import Objective
@@ -144,7 +143,7 @@ MOMENTS = ("index", "finish", "prepare", "on_save")
 def test_a_killed_run_ends_with_the_same_weights(
     values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    monkeypatch.setattr(mine_module, "CHUNK", 3)
+    monkeypatch.setattr(example_files, "CHUNK", 3)
     recipe = make_recipe(values)
     whole = vo.train(recipe, tmp_path / "whole")
     calls = 0
@@ -157,7 +156,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         return original(*given, **options)
 
     places: dict[str, tuple[Any, str]] = {
-        "index": (mined_negatives, "index_of"), "finish": (mine_module, "finish"),
+        "index": (mined_negatives, "index_of"), "finish": (example_files, "finish"),
         "prepare": (mined_negatives, "prepare"), "on_save": (mined_negatives.MineDuringTraining, "on_save"),
     }  # fmt: skip
     module, name = places[moment]

@@ -294,6 +294,16 @@ def collection(examples: str, tmp_path: Path) -> Path:
     return collection
 
 
+def test_the_first_and_the_last_step_are_logged_whatever_lies_between_lines(
+    backbones: dict[str, Path], examples: str, tmp_path: Path
+) -> None:
+    train(recipe(backbones["bert"], examples, training={"steps": 5, "log_every": 3}), tmp_path / "five")
+    train(recipe(backbones["bert"], examples, training={"steps": 1, "log_every": 3}), tmp_path / "one")
+    assert [line["step"] for line in log(tmp_path / "five")] == [1, 3, 5]
+    assert [line["step"] for line in log(tmp_path / "one")] == [1]
+    assert (tmp_path / "one" / "training.png").exists()
+
+
 def test_quality_is_measured_during_training(
     backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path
 ) -> None:

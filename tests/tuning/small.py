@@ -20,7 +20,7 @@ FIGURES = {
     "SAVE_EVERY": 2,
     "DOCUMENT_LENGTH": 48,
 }
-MODULES = ("exam", "plan", "recipe", "tune")
+MODULES = ("exam", "plan", "probes", "recipe", "tune")
 
 
 def small_figures() -> Iterator[tuple[Any, str, object]]:

@@ -71,6 +71,21 @@ def test_keywords_do_not_decide() -> None:
     assert judge(results).verdict == "better"
 
 
+def test_the_verdict_names_each_kind_of_question_that_lost() -> None:
+    results = found(UP, UP)
+    assert "it lost on" not in judge(results).reason
+    results["alone"] = results["alone"] | {"keywords": DOWN, "title": UP, "sentence": EVEN}
+    results["hybrid"] = results["hybrid"] | {"keywords": EVEN, "title": DOWN, "sentence": EVEN}
+    reason = f"; it lost on keywords, {interval(DOWN)} alone; title, {interval(DOWN)} with BM25"
+    assert judge(results).reason.endswith(reason)
+    results["hybrid"]["keywords"] = DOWN
+    assert f"keywords, {interval(DOWN)} alone and {interval(DOWN)} with BM25" in judge(results).reason
+    # A verdict without harm says on which questions.
+    results["alone"][ALL_QUESTIONS] = results["hybrid"][ALL_QUESTIONS] = EVEN
+    assert judge(results).verdict == "kept"
+    assert f"no harm shown on {ALL_QUESTIONS}, and" in judge(results).reason
+
+
 @pytest.mark.parametrize("queries", [ENOUGH_ASKED - 1, ENOUGH_ASKED])
 def test_queries_of_people_decide_where_there_are_enough(queries: int) -> None:
     worse = Change(queries, 0.5, 0.4, -0.15, -0.05)

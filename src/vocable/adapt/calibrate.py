@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import CalibrateSettings, Inputs, Level
 from vocable.adapt.statistics import token_states
+from vocable.core.progress import track
 from vocable.data.texts import iter_texts
 from vocable.encoding.pooling import rows_to_pool
 from vocable.errors import ArgumentError, ModelError
@@ -150,7 +151,7 @@ def _probe_logits(
     """Return the logits of every term on `texts`; the logits of single tokens are never all in memory at once."""
     rows = []
     with without_logits(mlm) as decoder:
-        for hidden, offsets in token_states(mlm, tokenizer, texts, max_length):
+        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "calibrate"), max_length):
             if level == "pooled":
                 hidden, offsets = rows_to_pool(hidden, offsets, pooling)
                 hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -11,6 +11,7 @@ import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
+from vocable.cli.repeated import verb_settings
 from vocable.cli.verbs import read_verb
 from vocable.errors import ArgumentError, DataError
 from vocable.options import Default
@@ -19,15 +20,6 @@ from vocable.training_options import PretrainOptions
 
 def _opened(texts: list[str] | None) -> Iterator[str] | None:
     return texts_of(texts) if texts else None
-
-
-def _settings(name: str, given: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, object]:
-    """Return everything that decides the result of an adaptation, as JSON values."""
-    from vocable.core.fingerprint import settings_of
-
-    arguments = {name: parameter.default for name, parameter in read_verb(name).parameters.items()} | dict(given)
-    others = {name: value for name, value in others.items() if name != "device"}
-    return settings_of(read_verb(name).signature, arguments, others, without=("work",))
 
 
 def _adapt(
@@ -44,7 +36,7 @@ def _adapt(
     from vocable.core.storage import finished, refuse_taken
 
     output, loading = given["output"], given["loading"]
-    made_from = _settings(name, given, loading)
+    made_from = verb_settings(name, given, loading)
     if finished(output, made_from):  # without PyTorch
         return _already_there(output, following)
     refuse_taken(output)
@@ -129,7 +121,7 @@ def _pretrain(
     complete = check_pretrain_settings(steps, cast(PretrainOptions, settings)).model_dump(mode="json")
     del complete["texts"], complete["teacher"]  # stay as they are given, since their content counts
     arguments = {"model": model, "texts": texts, "settings": {"teacher": settings.get("teacher")}}
-    made_from = _settings("pretrain", arguments, {**loading, **complete, "seed": seed})
+    made_from = verb_settings("pretrain", arguments, {**loading, **complete, "seed": seed}, without=("work",))
     following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     if finished(output, made_from):  # without PyTorch
         return _already_there(output, following)
@@ -173,7 +165,7 @@ PROBE = {"texts": (Annotated[str, Default("pydocs:")], "Probe texts, best from y
 def _merge(models: list[str], output: Path, base: str | None = None, **given: Any) -> Outcome:
     from vocable.core.storage import finished
 
-    made_from = _settings("merge", {"models": models, "base": base, **given}, {})
+    made_from = verb_settings("merge", {"models": models, "base": base, **given})
     following = f"vocable evaluate {quoted(output)} --dataset SOURCE"
     if finished(output, made_from):  # without PyTorch
         return _already_there(output, following)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
+from vocable.cli.repeated import once
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, require_extra
@@ -70,6 +71,25 @@ def _analyze_logits(texts: list[str], **given: Any) -> Outcome:
     return Outcome(vo.analyze_logits(texts=texts_of(texts), **given))
 
 
+def _kept_wackiness(given: Mapping[str, Any]) -> object:
+    from vocable.wackiness.report import WackinessReport
+
+    return WackinessReport.read(given["output"])
+
+
+def _expanding_models(given: Mapping[str, Any]) -> list[str]:
+    """Return the models among models and expanders."""
+    from vocable.evaluation.expanders import expander_class
+
+    return [name for name in given["models"] if expander_class(name, given.get("role", "query")) is None]
+
+
+def _kept_ablation(given: Mapping[str, Any]) -> object:
+    from vocable.wackiness.ablation_report import AblationReport
+
+    return AblationReport.read(given["output"])
+
+
 ANALYSIS_COMMANDS = (
     Command(
         "analyze-logits",
@@ -85,8 +105,15 @@ ANALYSIS_COMMANDS = (
         "measure-wackiness",
         "models...",
         "MODEL --queries q.tsv --corpus d.tsv -o w",
+        once("measure_wackiness", _kept_wackiness, models=_expanding_models),
         traits="resumes",
         sources="corpus queries",
     ),
-    Command("ablate", "model datasets...", "vocable-mini beir:scifact -o removed", traits="named resumes"),
+    Command(
+        "ablate",
+        "model datasets...",
+        "vocable-mini beir:scifact -o removed",
+        once("ablate", _kept_ablation),
+        "named resumes",
+    ),
 )

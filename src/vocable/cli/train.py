@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.output import quoted
+from vocable.cli.repeated import once, verb_settings
 
 
-def _tune(**given: Any) -> Outcome:
-    report = vo.tune(**given)
+def _tune(dry_run: bool = False, **given: Any) -> Outcome:
+    report: Any = None if dry_run else _kept_tuning(given)
+    report = vo.tune(dry_run=dry_run, **given) if report is None else report
     if not hasattr(report, "next_commands"):  # the plan of a dry run
         return Outcome(report, written=())
     skipped = f" --skip-bad {given['skip_bad']}" if given.get("skip_bad") else ""
     written = [given["output"], Path(given["output"], "index.html")]
     return Outcome(report, report.next_commands()[0] + skipped, written=written)
+
+
+def _kept_tuning(given: Mapping[str, Any]) -> Any:
+    """Return the report of an equal call that has ended, without PyTorch; None without such a call."""
+    from vocable.core.storage import finished
+
+    if not finished(given["output"], verb_settings("tune", given)):
+        return None
+    from vocable.tuning.report import TuningReport
+
+    return TuningReport.read(given["output"])
 
 
 def _train(variants: list[str] | None = None, **given: Any) -> Outcome:
@@ -39,6 +52,13 @@ def _is_trained(
     from vocable.training.recipe_files import read_recipe
 
     return is_there(Path(output)) and finished(output, read_recipe(recipe, overrides, variant).made_from(), name=RECIPE)
+
+
+def _kept_examples(given: Mapping[str, Any]) -> object:
+    from vocable.data import read_examples
+    from vocable.training.example_files import ExampleCounts
+
+    return ExampleCounts.of(read_examples(given["examples"]), given["output"])
 
 
 def _mine(model: str, loading: dict[str, Any], **given: Any) -> Outcome:
@@ -67,7 +87,7 @@ TRAINING_COMMANDS = (
         "mine",
         "model examples",
         "my-model pairs.jsonl -o hard.jsonl",
-        _mine,
+        once("mine", _kept_examples, _mine),
         "loads resumes",
         sources="examples corpus",
     ),
@@ -75,6 +95,7 @@ TRAINING_COMMANDS = (
         "teacher-scores",
         "model examples",
         "my-teacher hard.jsonl -o scored.jsonl",
+        once("teacher_scores", _kept_examples),
         traits="named resumes",
         sources="examples",
     ),

@@ -20,7 +20,8 @@ from vocable.options import values_of
 
 DERIVED = ("cloze", "crops", "pairs")  # source prefixes that derive data from another source
 INPUTS_KEY = "inputs"  # key of the fingerprint among the settings of an output
-IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
+CALL_KEY = "call"  # key of the digest of the call that made an output (`core.calls`)
+IRRELEVANT = {"output", "device", "skip_bad", "minutes", "dry_run"}  # arguments that never change a result
 
 
 def fingerprint(*sources: str | os.PathLike[str]) -> str:
@@ -106,7 +107,7 @@ def settings_of(
         function: the verb.
         arguments: its arguments by name: `locals()` before anything else is assigned.
         others: further settings; they also replace arguments that are not JSON values, such as a model.
-        without: parameters that do not change the result, besides `output`, `device` and `skip_bad`.
+        without: parameters that do not change the result, besides `IRRELEVANT`.
 
     >>> def verb(source, output, *, size=1, **options): ...
     >>> settings_of(verb, {"source": "hf:a", "output": "x", "size": 2, "options": {"mass": 0.5}})
@@ -153,7 +154,7 @@ def differences(made_from: Mapping[str, object], settings: Mapping[str, object])
     Inputs have one fingerprint together, which names none of them, or one for each place.
     """
     then, now = made_from.get(INPUTS_KEY), settings.get(INPUTS_KEY)
-    keys = [key for key in differing(made_from, settings) if key.partition(".")[0] != INPUTS_KEY]
+    keys = [key for key in differing(made_from, settings) if key.partition(".")[0] not in (INPUTS_KEY, CALL_KEY)]
     if isinstance(now, dict):
         return keys, changed(then, now) or None if isinstance(then, dict) else None
     return keys, None if then == now else []

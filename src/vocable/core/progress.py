@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,14 +33,15 @@ class Stages:
 
     `begin` names the stage that begins. The time left of the later stages follows from the rate of this run: the
     seconds of its progress so far, for the planned work that it did in them. Only the outermost `Stages` counts, and
-    only with several stages.
+    only with several stages. A command that does less rather than take longer than its `limit`, in seconds from now,
+    tells no longer time.
     """
 
     _current: Stages | None = None
 
-    def __init__(self, planned: Mapping[str, float]) -> None:
-        self._planned, self._stage = planned, ""
-        self._seconds = self._work = 0.0  # of this run, in progress that has ended
+    def __init__(self, planned: Mapping[str, float], limit: float = inf) -> None:
+        self._planned, self._stage, self._end = planned, "", time.monotonic() + limit
+        self._seconds, self._shares = 0.0, dict[str, float]()  # of this run, in progress that has ended; by stage
         self._is_outermost = False
 
     def __enter__(self) -> Stages:
@@ -61,15 +63,36 @@ class Stages:
         return f"{title} (stage {names.index(self._stage) + 1} of {len(names)})" if self._stage in names else title
 
     def add(self, seconds: float, share: float) -> None:
-        """Count the seconds of a progress that did a share of the stage."""
+        """Count the seconds of a progress that did a share of the stage; of several, no more than the whole stage."""
         self._seconds += seconds
-        self._work += share * self._planned.get(self._stage, 0.0)
+        self._shares[self._stage] = self._done(share)
+
+    def _done(self, share: float) -> float:
+        return min(1.0, self._shares.get(self._stage, 0.0) + share)
+
+    def _work(self, share: float) -> float:
+        """Return the planned work that this run has done, given the progress in this stage so far."""
+        shares = self._shares | {self._stage: self._done(share)}
+        return sum(done * self._planned.get(stage, 0.0) for stage, done in shares.items())
+
+    def within_limit(self, seconds: float) -> float:
+        """Return the seconds that are left, which a limit that is not yet over may lower."""
+        most = self._end - time.monotonic()
+        return min(seconds, most) if most > 0 else seconds
+
+    def from_here(self, seconds: float) -> float | None:
+        """Return the seconds of a stage that began so long ago, and of the later stages; None for the first stage."""
+        names = list(self._planned)
+        if not (work := self._work(0.0)) or self._stage not in names:
+            return None
+        planned = sum(self._planned[name] for name in names[names.index(self._stage) :])
+        return self.within_limit(max(0.0, self._seconds / work * planned - seconds))
 
     def later(self, seconds: float, share: float) -> float:
         """Return the seconds of the later stages, given the progress in this stage so far."""
         names = list(self._planned)
         following = names[names.index(self._stage) + 1 :] if self._stage in names else []
-        work = self._work + share * self._planned.get(self._stage, 0.0)
+        work = self._work(share)
         rate = (self._seconds + seconds) / work if work else 0.0
         return rate * sum(self._planned[name] for name in following)
 
@@ -79,7 +102,13 @@ class _Clock:
 
     def __init__(self, total: int | None, begun: int) -> None:
         self.count, self.total, self._begun, self._start = begun, total, begun, time.monotonic()
+        self._newest, self._moved = 1, 0.0  # the newest steps, counted together, and the seconds at their end
         self.stages = Stages._current
+
+    def advance(self, done: int, total: int | None) -> None:
+        self.count, self.total = self.count + done, total or self.total
+        if done:
+            self._newest, self._moved = done, self.seconds
 
     @property
     def seconds(self) -> float:
@@ -94,9 +123,14 @@ class _Clock:
     def left(self) -> float | None:
         """The seconds that are left of the whole command; None if nothing is known."""
         if not self.total or self.count == self._begun:
-            return None
-        left = self.seconds / (self.count - self._begun) * max(0, self.total - self.count)
-        return left if self.stages is None else left + self.stages.later(self.seconds, self._share)
+            return None if self.stages is None else self.stages.from_here(self.seconds)
+        # The seconds of a step; the steps that have begun count once they take longer than the steps before.
+        steps, now = self.count - self._begun, self.seconds
+        rate, to_do = max(self._moved / steps, now / (steps + self._newest)), max(0, self.total - self.count)
+        left = max(rate * to_do - (now - self._moved), rate * (to_do - self._newest), 0.0)
+        if self.stages is None:
+            return left
+        return self.stages.within_limit(left + self.stages.later(rate * steps, self._share))
 
     def end(self) -> None:
         if self.stages is not None:
@@ -164,8 +198,7 @@ def _bar(title: str, clock: _Clock, console: Console | None) -> Iterator[Callabl
     task = bar.add_task(title, total=clock.total, completed=clock.count, more="")
 
     def advance(done: int, total: int | None = None, **more: Any) -> None:
-        clock.count += done
-        clock.total = total or clock.total
+        clock.advance(done, total)
         bar.update(task, advance=done, total=clock.total, **more)
 
     timer = Timer(BAR_DELAY, bar.start)
@@ -186,7 +219,8 @@ def _lines(title: str, clock: _Clock) -> Iterator[Callable[..., None]]:
 
     def advance(done: int, more: str = "", total: int | None = None) -> None:
         nonlocal text
-        clock.count, clock.total, text = clock.count + done, total or clock.total, more or text
+        clock.advance(done, total)
+        text = more or text
 
     def log() -> None:
         while not ended.wait(INTERVAL):

@@ -3,7 +3,7 @@
 A step writes its file or folder atomically, so that it is there if and only if the step was carried out.
 
 Long work that would lose hours as one step resumes inside: a stream of documents or examples counts what is valid in a
-record after each part (`encoding.stream`, `training.mine`), an index asks its store for the ids that it has
+record after each part (`encoding.stream`, `training.example_files`), an index asks its store for the ids that it has
 (`collection.writer`), the vectors of a teacher are a file of zeros that is filled from the top (`training.teachers`),
 and a training has the trainer's checkpoints and cuts its log at the last of them (`training.callbacks`).
 """

@@ -310,10 +310,10 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     if result.is_dir() and result != work:
         shutil.copy(work / name, result / name)
     if result.is_file():
-        settings = read_record(work / name, dict[str, object])
-        write_record(_beside(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
         if target.is_dir():  # an empty folder
             target.rmdir()
+        settings = read_record(work / name, dict[str, object])
+        write_record(settings_file(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
     force_all_to_disk(result)
     result.replace(target)
     force_to_disk(target.parent)
@@ -328,9 +328,9 @@ def _unlock(target: Path) -> None:
         force_to_disk(target)
 
 
-def _beside(file: Path, name: str) -> Path:
-    """Return the path of the settings of a result that is a file."""
-    return file.with_name(f".{file.name}.{name}")
+def settings_file(target: Path, name: str = SETTINGS) -> Path:
+    """Return the path of the settings of a result: in a folder, or next to a file."""
+    return target / name if target.is_dir() else target.with_name(f".{target.name}.{name}")
 
 
 def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS) -> bool:
@@ -338,11 +338,10 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     target = target_of(output)
     if not is_there(target):
         return False
-    record = target / name
-    made_from = read_record(record, dict[str, object]) if target.is_dir() and record.exists() else None
-    if target.is_file() and (record := _beside(target, name)).exists():
-        kept = read_record(record, dict[str, Any])
-        made_from = kept[SETTINGS] if kept.get(RESULT) == fingerprint(target) else None
+    record = settings_file(target, name)
+    made_from = read_record(record, dict[str, Any]) if record.exists() else None
+    if made_from is not None and target.is_file():
+        made_from = made_from[SETTINGS] if made_from.get(RESULT) == fingerprint(target) else None
     if made_from is None:
         raise ArgumentError(f"{target} already exists and is something else: {ANOTHER}")
     _compare(target, made_from, settings)

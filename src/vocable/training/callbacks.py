@@ -64,6 +64,7 @@ def trainer_arguments(
         bf16=in_bfloat16(settings.dtype, device),
         use_cpu=device.type == "cpu",  # required for bfloat16 on a CPU
         logging_steps=settings.log_every,
+        logging_first_step=True,  # the end is compared with it (`LogLastStep`)
         logging_nan_inf_filter=False,  # the filter would hide losses that are not finite
         save_steps=settings.save_every,
         save_total_limit=2,
@@ -99,6 +100,13 @@ class MarkComplete(TrainerCallback):
             force_all_to_disk(checkpoint)
             with replacing(checkpoint / COMPLETE):
                 pass
+
+
+class LogLastStep(TrainerCallback):
+    """Logs the last step, too, in every process: the losses of all are added up. A short training has a log so."""
+
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+        control.should_log |= state.global_step >= state.max_steps
 
 
 def log_extra(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:

@@ -1,18 +1,13 @@
 """Hard negatives and teacher scores for training examples: JSON lines in, JSON lines out.
 
 Hard negatives come from the model's own index: documents that it ranks high for a query and that are not answers.
-Work in progress is in OUTPUT.partial: the lines in lines.jsonl, and their valid size in progress.json.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,10 +20,7 @@ from typing_extensions import Unpack
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index as index_of
 from vocable.core.fingerprint import settings_of
-from vocable.core.progress import progress, track
-from vocable.core.steps import record_so_far
-from vocable.core.storage import ANOTHER, finish, finished, resumable, write_record
-from vocable.core.tables import counted
+from vocable.core.progress import track
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
@@ -36,89 +28,18 @@ from vocable.encoding.dense_models import dense_fingerprint
 from vocable.encoding.model_fingerprint import digest
 from vocable.encoding.models import is_model, model_digest
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
+from vocable.training.example_files import ExampleCounts, rewrite
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 from vocable.training_options import NegativeOptions
 
-CHUNK = 256  # examples processed together; an interruption loses at most a chunk
-LINES, DONE = "lines.jsonl", "progress.json"
 WITHOUT_IDF = (
     "scores are without the IDF of the query's terms, to the power %g, by which the model searches: examples have no "
     "collection (vocable mine --with-scores scores with it)"
 )
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class ExampleCounts:
-    """Counts of examples read and written, and of negatives written, including interrupted runs."""
-
-    read: int = 0
-    written: int = 0
-    negatives: int = 0
-    size: int = 0  # bytes of the complete lines
-    checksum: int = 0  # checksum of the examples read
-
-    def to_json(self) -> dict[str, int]:
-        return {"examples": self.written, "negatives": self.negatives, "left_out": self.read - self.written}
-
-    def __str__(self) -> str:
-        left_out = self.read - self.written
-        line = f"{counted(self.written, 'example')}, {counted(self.negatives, 'negative')}"
-        return f"{line}; left out for too few negatives: {counted(left_out, 'example')}" if left_out else line
-
-
-def rewrite(
-    examples: Callable[[], Iterable[Example]],
-    output: str | Path,
-    settings: dict[str, object],
-    prepare: Callable[[Path], Callable[[list[Example]], list[Example]]],
-    *,
-    title: str,
-) -> ExampleCounts:
-    """Write changed examples as JSON lines; an interrupted call resumes when repeated.
-
-    `examples` opens the stream. `prepare` takes the work folder, where it may keep files. It returns a function that
-    changes a chunk of examples, and that may leave examples out.
-    """
-    if finished(output, settings):
-        with Path(output).open("rb") as file:
-            negatives = [len(json.loads(line).get("negatives", ())) for line in file]
-        return ExampleCounts(sum(1 for _ in examples()), len(negatives), sum(negatives))
-    with resumable(output, settings) as work:
-        done = record_so_far(work / DONE, ExampleCounts)
-        stream = iter(examples())
-        if _checksum(islice(stream, done.read), 0) != done.checksum:
-            raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")
-        chunk = list(islice(stream, CHUNK))
-        if not (chunk or done.read):
-            raise DataError("there is no example")
-        change = prepare(work)
-        with progress(title) as advance, (work / LINES).open("ab") as file:
-            file.truncate(done.size)
-            advance(done.read)
-            while chunk:
-                changed = change(chunk)
-                file.write(b"".join(example.line for example in changed))
-                file.flush()
-                os.fsync(file.fileno())
-                done.read += len(chunk)
-                done.written += len(changed)
-                done.negatives += sum(len(example.negatives) for example in changed)
-                done.size, done.checksum = file.tell(), _checksum(chunk, done.checksum)
-                write_record(work / DONE, done)
-                advance(len(chunk))
-                chunk = list(islice(stream, CHUNK))
-        finish(work, output, work / LINES)
-    return done
-
-
-def _checksum(examples: Iterable[Example], start: int) -> int:
-    for example in examples:
-        start = zlib.crc32(example.line, start)
-    return start
 
 
 def score_bound(positive: float, rule: NegativeOptions) -> float:

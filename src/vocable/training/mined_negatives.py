@@ -33,7 +33,8 @@ from vocable.encoding.models import model_digest
 from vocable.errors import DataError
 from vocable.options import check
 from vocable.training import distributed
-from vocable.training.mine import Miner, answer, rewrite
+from vocable.training.example_files import rewrite
+from vocable.training.mine import Miner, answer
 from vocable.training.prepared import PreparedExamples, joined, prepare, prepared_folder
 from vocable.training_options import NegativeOptions
 

@@ -131,6 +131,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[Trainer
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(callbacks.ValidWeights())  # callbacks are called in this order
     trainer.add_callback(callbacks.ObjectiveState(objective))
+    trainer.add_callback(callbacks.LogLastStep())
     trainer.add_callback(guard)
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         evaluating = callbacks.EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
@@ -227,7 +228,6 @@ def _arguments(
         batch_sampler=InOrder if recipe.data.topical or recipe.training.mine else BatchSamplers.NO_DUPLICATES,
         router_mapping=roles,
         prompts=prompts or None,
-        logging_first_step=True,
         dataloader_drop_last=True,
     )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Literal, NamedTuple, TypeAlias
 
 from vocable.core.html import Section, Words, settings_section, write_page
-from vocable.core.storage import write_record
+from vocable.core.storage import read_record, write_record
 from vocable.core.tables import Table, Tabled, counted
 from vocable.encoding.dense_models import dense_beside
 from vocable.evaluation.cost import Cost, cost_columns
@@ -30,8 +30,8 @@ ABOUT = {
 }
 NEXT: dict[Verdict, str] = {
     "better": "The tuned model finds more, and is in this folder. These commands use it:",
-    "kept": "The exam shows neither a gain nor harm. The tuned model is in this folder, and these commands use it. "
-    "Judged queries of people (--queries and --judgments) would tell more:",
+    "kept": "The questions that decide show neither a gain nor harm. The tuned model is in this folder, and these "
+    "commands use it. Judged queries of people (--queries and --judgments) would tell more:",
     "worse": "The model as it was is in this folder. These commands use it:",
 }
 ABOUT_EXAM = "The exam asks about documents that the training did not read; each question looks for its own document."
@@ -66,6 +66,11 @@ class TuningReport(Tabled):
     minutes: float  # duration of the last run
     output: Path = Path()
     made: str = ""  # day, and version of vocable
+
+    @classmethod
+    def read(cls, folder: str | Path) -> TuningReport:
+        """Read the report in the folder of a tuned model."""
+        return read_record(Path(folder, REPORT), cls)
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
@@ -182,13 +187,25 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     alone, hybrid = results["alone"][kind], results["hybrid"][kind]
     figures = f"on {counted(alone.queries, 'judged query', 'judged queries') if kind == ASKED else kind}"
     figures += f", {EXAM_MEASURE} changed by {interval(alone)} alone and {interval(hybrid)} with BM25"
+    if lost := "; ".join(_losses(results, kind)):
+        figures += f"; it lost on {lost}"
     if asked is not None and kind != ASKED:
         figures += f"; {counted(asked.queries, 'judged query', 'judged queries')}, of {ENOUGH_ASKED} that would decide"
     if min(alone.high, hybrid.high) < 0:
         return Judgment("worse", f"{figures}; the model stays as it was", kind)
     if max(alone.low, hybrid.low) > 0:
         return Judgment("better", figures, kind)
-    return Judgment("kept", f"{figures}; no harm shown, and tuned models gained on average: {EXPECTED_GAIN}", kind)
+    harm = "no harm shown" if not lost else f"no harm shown on {'judged queries' if kind == ASKED else kind}"
+    return Judgment("kept", f"{figures}; {harm}, and tuned models gained on average: {EXPECTED_GAIN}", kind)
+
+
+def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Iterator[str]:
+    """Yield each kind of question that did not decide, with its intervals below 0."""
+    for kind in results["alone"]:
+        sides = {"alone": results["alone"][kind], "with BM25": results["hybrid"][kind]}
+        lost = [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]
+        if lost and kind not in (decided_by, ALL_QUESTIONS):
+            yield f"{kind}, {' and '.join(lost)}"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object]) -> None:

@@ -65,10 +65,9 @@ from vocable.tuning.plan import (
     check_questions,
     check_vocabulary,
     make_plan,
-    measure_speed,
-    read_words,
     warn_of_few_steps,
 )
+from vocable.tuning.probes import measure_speed, read_words
 from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import (
     DOCUMENT_LENGTH,
@@ -82,7 +81,7 @@ from vocable.tuning.recipe import (
     recipe,
     written_examples,
 )
-from vocable.tuning.report import REPORT, TRAINED, TuningReport, changes, judge, write_report
+from vocable.tuning.report import TRAINED, TuningReport, changes, judge, write_report
 from vocable.tuning.time_limit import STEPS_FILE, TimeLimit
 
 logger = logging.getLogger(__name__)
@@ -134,12 +133,12 @@ def tune(
         DataError: a source cannot be read, or has fewer than 300 distinct documents and no judged queries.
         ModelError: no such model, or its vocabulary does not fit the documents' language.
     """
-    settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
+    settings = settings_of(tune, locals())
     # Refuse what would fail after the work, and read a finished report.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ArgumentError("tune runs in one process: start it without torchrun, and train its recipe.yaml with it")
     if not dry_run and finished(output, settings):
-        return read_record(Path(output) / REPORT, TuningReport)
+        return TuningReport.read(output)
     share_arenas()
     name = str(model)
     for other in filter(None, (name, sources.get("generator"))):
@@ -159,7 +158,7 @@ def tune(
         asked = read_asked(sources, {document.id for document in documents})
         generator = sources.get("generator")
         planned = plan.stages(asked=bool(asked.unjudged or generator), graph=graph_folder(name) is not None)
-        with Stages(planned) as stages:
+        with Stages(planned, minutes * 60) as stages:
             limit = TimeLimit(plan, planned, began, work)
             tuning = Tuning(name, device, documents, asked, work, plan, seed, stages)
             trained = tuning.train(generator, limit)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -23,10 +22,9 @@ from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
 from vocable.core.fingerprint import settings_of
-from vocable.core.html import RESULTS
 from vocable.core.progress import track
 from vocable.core.steps import made_once, record_once
-from vocable.core.storage import finish, finished, read_record, resumable
+from vocable.core.storage import finish, finished, resumable
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_model
@@ -293,7 +291,7 @@ def ablate(
                 ablations.append(remove_wackiest(ablation, wackiest, thresholds, **random, folder=folder))
             write_ablation(whole, AblationReport(settings, ablations))
             finish(work, output, whole)
-    return replace(read_record(output / RESULTS, AblationReport), output=output)
+    return AblationReport.read(output)
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:

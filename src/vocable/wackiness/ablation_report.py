@@ -14,7 +14,7 @@ import numpy as np
 
 from vocable.core.figures import ACROSS, add_legend, empty_panels
 from vocable.core.html import PAGE, RESULTS, Section, drawing, settings_section, write_page
-from vocable.core.storage import replacing, write_record
+from vocable.core.storage import read_record, replacing, write_record
 from vocable.core.tables import NONE, Table, Tabled, p_value
 from vocable.encoding.protocol import Role
 from vocable.errors import ArgumentError, require_extra
@@ -213,6 +213,11 @@ class AblationReport(Tabled):
     settings: dict[str, Any]
     datasets: list[DatasetAblation]
     output: Path = Path()
+
+    @classmethod
+    def read(cls, output: str | Path) -> AblationReport:
+        """Read the report in a folder."""
+        return replace(read_record(Path(output) / RESULTS, cls), output=Path(output))
 
     def table(self) -> list[Table | str]:
         """Return a table for each dataset and measure, and the place of the page."""

@@ -6,7 +6,7 @@ Figures and tables follow Polyakov et al. 2026, table 2 and figure 4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
 from vocable.core.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
-from vocable.core.storage import replacing, write_record
+from vocable.core.storage import read_record, replacing, write_record
 from vocable.core.tables import NONE, Table, Tabled
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.wackiness.expansions import TERM_KINDS
@@ -60,6 +60,11 @@ class WackinessReport(Tabled):
     settings: dict[str, Any]
     models: list[WackinessRecord]
     output: Path = Path()
+
+    @classmethod
+    def read(cls, output: str | Path) -> WackinessReport:
+        """Read the report in a folder."""
+        return replace(read_record(Path(output) / RESULTS, cls), output=Path(output))
 
     def table(self) -> list[Table | str]:
         """Return the W-AUC of each expander, and the place of the page."""

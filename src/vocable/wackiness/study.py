@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
 from vocable.core.fingerprint import settings_of
-from vocable.core.html import RESULTS
-from vocable.core.storage import finish, finished, read_record, resumable
+from vocable.core.storage import finish, finished, resumable
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.hub import check_length
@@ -142,7 +140,7 @@ def measure_wackiness(
             write_report(work / "whole", measured, run)
             finish(work, output, work / "whole")
     # Cards are written even if the report is older.
-    report = replace(read_record(output / RESULTS, WackinessReport), output=output)
+    report = WackinessReport.read(output)
     for place, record in zip(places, report.models, strict=True) if card else ():
         write_card(place, record, report.settings)
     return report

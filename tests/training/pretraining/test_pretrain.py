@@ -51,6 +51,21 @@ def test_weights_that_are_not_finite_end_a_run_and_leave_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_fewer_steps_than_lines_of_the_log_leave_a_log_of_the_first_and_the_last(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
+    command = ["pretrain", str(backbones["bert"]), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "out")]
+    command += ["--batch-size", "4", "--max-length", "24", "--held-out", "0", "--steps", str(steps)]
+    assert main(command) == 0
+    lines = (tmp_path / "out" / "pretrain.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = {line["step"]: line["loss"] for line in map(json.loads, lines)}
+    assert sorted(losses) == sorted({1, steps})
+    noun = "1 step" if steps == 1 else "3 steps"
+    assert f"pretrain: {noun}, 0." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "albert", "modernbert"])
 def test_loss_and_gradients_are_the_stock_model_s(
     backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], architecture: str,

@@ -26,6 +26,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import PretrainSettings
+from vocable.core.progress import track
 from vocable.options import DType
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.output_vocabulary import special_tokens
@@ -306,7 +307,8 @@ class HeldOut:
         sums: dict[str, NDArray[np.float64]] = {}
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(self._dtype, device)):
             for name, texts in self._sets.items():
-                for start in range(0, len(texts), HELD_OUT_BATCH):
+                # An iterator has no length: the batches are no share of the training's steps.
+                for start in track(iter(range(0, len(texts), HELD_OUT_BATCH)), "held-out batches"):
                     batch = collate(texts[start : start + HELD_OUT_BATCH], self._padding)
                     batch = {key: part.to(device) for key, part in batch.items()}
                     # Figures of each masked token [figures, tokens]; the first is its count. Its label tells the group.

@@ -247,6 +247,7 @@ class _Pretraining:
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, self._held_out))
+        trainer.add_callback(callbacks.LogLastStep())
         if distributed.is_first():
             trainer.add_callback(callbacks.ProgressLog("pretrain", folder / log.LOG))
         trainer.add_callback(callbacks.MarkComplete())
