@@ -19,11 +19,10 @@ from vocable.data.records import BETWEEN
 
 LONG = 4 * MOST_WORDS  # size of a function whose inner functions are documents
 MOST_DEEP = 20  # levels of definitions
-IDENTIFIER = re.compile(r"[^\W\d]\w+")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 COMMENT_START = re.compile(r"\s*(?:#(?!include|define|if|endif|else|pragma|region)|//|/\*|\*|--|@\w|\[\w|<!--)")
 COMMENT_END = re.compile(r".*\*/\s*$")
 LICENCE = re.compile(r"licen[cs]e|copyright|SPDX-|all rights reserved|\(c\) *\d{4}", re.IGNORECASE)
-LICENCE_PARTS = re.compile(r"(?m)^[^\w\n]*$\n?")  # between the paragraphs of a comment
 FEWEST_LETTERS = 0.3  # share of the characters of a part; one with fewer is a table of data
 
 
@@ -123,7 +122,8 @@ def _parts(
                 continue
             is_first = False
             numbers[unit.names] += 1
-            last = min(unit.last, group[-1].line + group[-1].text.count("\n"))
+            last = group[-1].line + group[-1].text.count("\n")
+            last += len(licence) if licence and group[-1].line < min(licence) <= last else 0
             yield Part(
                 anchor=re.sub(r"\s+", "-", ".".join(unit.names)) or None,
                 number=numbers[unit.names],
@@ -138,7 +138,7 @@ def _parts(
 def _statements(unit: _Unit, lines: Sequence[str], starts: frozenset[int], licence: frozenset[int]) -> list[Block]:
     """Return the lines of a unit as blocks; those of a long unit in a block for each statement."""
     numbers = [number for number in range(unit.first, unit.last + 1) if number not in licence]
-    while numbers and not lines[numbers[0] - 1].strip():
+    while numbers and (not lines[numbers[0] - 1].strip() or lines[numbers[0] - 1].startswith("#!/")):
         del numbers[0]
     while numbers and not lines[numbers[-1] - 1].strip():
         del numbers[-1]

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 
 from vocable.data.code.outline import Definition, Outline
+from vocable.data.pages.blocks import MOST_NESTED
 
 KEYWORDS = (
     "class|interface|struct|enum|union|trait|impl|module|namespace|object|record|protocol|extension|contract"
-    "|def|defp|defmodule|function|func|fun|fn|sub|proc|procedure|method|macro|type|package|resource|message|service"
+    "|def|defp|defmodule|function|func|fun|fn|sub|proc|procedure|method|macro|type|resource|message|service"
 )
 HOLDS = re.compile(
     r"class|interface|struct|trait|impl|module|namespace|object|protocol|extension|contract|defmodule|service"
 )
 # A keyword and a name, after words such as `public` and `async`.
-NAMED = re.compile(rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({KEYWORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$.:]+[?!]?)")
+NAMED = re.compile(rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({KEYWORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$]+(?:(?:::|\.)[\w$]+)*[?!]?)")
 CREATED = re.compile(r"^create\s+(?:or\s+\w+\s+)?(?:\w+\s+){1,3}?(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)", re.IGNORECASE)
 ASSIGNED = re.compile(r"^(?:export\s+|const\s+|let\s+|var\s+|local\s+)*([\w$.]+)\s*(?:=|<-|:=)\s*.*(?:function\b|=>|\{$)")
 CALLED = re.compile(r"([\w$~:]+)\s*\(")  # of C: a type, a name and arguments
@@ -38,14 +39,18 @@ def _definitions(lines: list[str], depths: list[int | None], first: int, end: in
     known = [depth for depth in depths[first:end] if depth is not None]
     if not known:
         return
-    for start, stop in _blocks(lines, depths, first, end, min(known)):
+    least = min(known)
+    for start, stop in _blocks(lines, depths, first, end, least):
         # The name stands in the first lines that are no comments.
         code = [number for number in range(start, stop) if lines[number].strip() and not COMMENT.match(lines[number])]
-        name, holds = _name(" ".join(lines[number].strip() for number in code[:3])) if code else ("", False)
+        name, holds = _name(" ".join(lines[number].strip() for number in code[:4])) if code else ("", False)
         if not name or stop - start < 2 and not holds:
             continue
-        inner = tuple(_definitions(lines, depths, code[0] + 1, stop, nested + 1)) if holds and nested < 5 else ()
-        yield Definition(name, start + 1, stop, inner, holds)
+        # What it holds stands deeper, between lines such as `{` and `}`.
+        deeper = [number for number in range(code[0] + 1, stop) if (depths[number] or 0) > least]
+        has_inner = bool(holds and deeper and nested < MOST_NESTED)
+        inner = _definitions(lines, depths, deeper[0], deeper[-1] + 1, nested + 1) if has_inner else ()
+        yield Definition(name, start + 1, stop, tuple(inner), holds)
 
 
 def _blocks(
