@@ -18,6 +18,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -99,8 +100,8 @@ def _comment(lines: list[str], first: int) -> tuple[int, int, str]:
     return at + 1, first - 1, text.partition("\n@")[0].strip()
 
 
-def known_items(folder: Path, copy: Path, count: int) -> list[Known]:
-    """Write the code of a folder, without descriptions, into another; return at most `count` known items."""
+def known_items(folder: Path, copy: Path) -> list[Known]:
+    """Write the code of a folder, without descriptions, into another; return the known items."""
     found = list[Known]()
     for file in files_of(folder, code=True).files:
         if code_language(file) and not TESTS.search(file) and (code_language(file) == "python" or has_grammar(file)):
@@ -112,11 +113,10 @@ def known_items(folder: Path, copy: Path, count: int) -> list[Known]:
             (copy / file).write_text(text, encoding="utf-8")
             found += items
     sentences, ids = Counter(one.query.lower() for one in found), Counter(one.id for one in found)
-    single = [one for one in found if sentences[one.query.lower()] == 1 and ids[one.id] == 1]
-    return Random(0).sample(single, min(count, len(single)))
+    return [one for one in found if sentences[one.query.lower()] == 1 and ids[one.id] == 1]
 
 
-def of_tests(folder: Path, documents: list[Document], count: int) -> list[Known]:
+def of_tests(folder: Path, documents: list[Document]) -> list[Known]:
     """Return the names of tests in words, each with the one function of the corpus that the test calls."""
     places = Counter(str(one.title) for one in documents if "~" not in one.id)
     id_of = {one.title: one.id for one in documents if places[one.title] == 1 and "~" not in one.id and "#" in one.id}
@@ -130,7 +130,7 @@ def of_tests(folder: Path, documents: list[Document], count: int) -> list[Known]
                 if len(called := names & id_of.keys()) == 1 and query.count(" ") >= 2:
                     [name] = called
                     found[query] = Known(query, id_of[name])
-    return Random(0).sample(sorted(found.values()), min(count, len(found)))
+    return sorted(found.values())
 
 
 def split_names(text: str) -> str:
@@ -153,11 +153,8 @@ def head_of(text: str) -> str:
 VARIANTS: dict[str, Callable[[Document], Document]] = {
     "as it is": lambda one: one,
     "names also split": lambda one: Document(one.id, split_names(one.full)),
-    "names split in the path alone": lambda one: Document(one.id, f"{split_names(one.heading)} {one.text}"),
     "no path": lambda one: Document(one.id, one.text, one.title),
-    "text alone": lambda one: Document(one.id, one.text),
     "path and signature": lambda one: Document(one.id, f"{one.heading} {head_of(one.text)}"),
-    "path twice": lambda one: Document(one.id, f"{one.heading} {one.heading} {one.text}"),
 }
 
 
@@ -184,7 +181,14 @@ def row(name: str, found: dict[str, dict[str, float]], base: dict[str, dict[str,
     return cells
 
 
-def measure(name: str, documents: list[Document], items: list[Known], variants: bool) -> None:
+def of_words(documents: list[Document], items: list[Known], language: str) -> dict[str, dict[str, float]]:
+    """Return the quality of BM25 in a language."""
+    index = vo.BM25Index([one.full for one in documents], language=language)
+    hits = index.search([item.query for item in items], k=DEPTH)
+    return values(([documents[one].id for one in found if one >= 0] for found in hits.rows), items)
+
+
+def measure(name: str, documents: list[Document], items: list[Known], arguments: argparse.Namespace) -> None:
     """Print the table of a corpus."""
 
     def ranked(index: vo.Collection, weights: str | None) -> Iterator[list[str]]:
@@ -193,7 +197,10 @@ def measure(name: str, documents: list[Document], items: list[Known], variants: 
         return ([hit.document.id for hit in answer.hits] for answer in answers)
 
     rows, base = list[list[str]](), dict[str, dict[str, dict[str, float]]]()
-    if variants:
+    if arguments.words:
+        for language in ("english", "english+code"):
+            rows.append(row(f"BM25, {language}", of_words(documents, items, language), None))
+    elif arguments.variants:
         for variant, changed in VARIANTS.items():
             index = vo.index("vocable-mini", list(map(changed, documents)), bm25=False, device="cpu")
             for space in ("sparse", "dense"):
@@ -207,9 +214,7 @@ def measure(name: str, documents: list[Document], items: list[Known], variants: 
         start = time.perf_counter()
         index = vo.index("vocable-mini", documents, language="english+code", device="cpu")
         seconds = time.perf_counter() - start
-        english = vo.BM25Index([one.full for one in documents])
-        hits = english.search([item.query for item in items], k=DEPTH)
-        rows.append(row("BM25, english", values(_ids(hits, documents), items), None))
+        rows.append(row("BM25, english", of_words(documents, items, "english"), None))
         for system, weights in {"BM25, english+code": "bm25", **SPACES}.items():
             rows.append(row(system, values(ranked(index, weights), items), None))
         print(f"{len(documents) / seconds:,.0f} documents a second with both models and words")
@@ -217,15 +222,12 @@ def measure(name: str, documents: list[Document], items: list[Known], variants: 
     print(Table("", ["searched by", "nDCG@10", "RR@10"], rows).markdown(), flush=True)
 
 
-def _ids(hits: object, documents: list[Document]) -> Iterator[list[str]]:
-    for rows in hits.rows:  # type: ignore[attr-defined]
-        yield [documents[one].id for one in rows if one >= 0]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="+", metavar="NAME=FOLDER", help="folders of source code")
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--most", type=int, help="documents of a corpus, of its first files")
+    parser.add_argument("--words", action="store_true", help="measure BM25 alone")
     parser.add_argument("--tests", action="store_true", help="queries are the names of tests in the folder")
     parser.add_argument("--variants", action="store_true", help="compare texts that the models read")
     arguments = parser.parse_args()
@@ -233,12 +235,14 @@ def main() -> None:
     for corpus in arguments.corpora:
         name, _, folder = corpus.partition("=")
         with TemporaryDirectory() as copy:
-            items = known_items(Path(folder), Path(copy), arguments.queries)
-            documents = list(read_corpus(copy, folder=copy, code=True))
+            items = known_items(Path(folder), Path(copy))
+            documents = list(islice(read_corpus(copy, folder=copy, code=True), arguments.most))
             if arguments.tests:
-                items = of_tests(Path(folder), documents, arguments.queries)
+                items = of_tests(Path(folder), documents)
         present = {re.sub(r"~\d+$", "", one.id) for one in documents}
-        measure(name, documents, [item for item in items if item.id in present], arguments.variants)
+        items = [item for item in items if item.id in present]
+        items = Random(0).sample(items, min(arguments.queries, len(items)))
+        measure(name, documents, items, arguments)
 
 
 if __name__ == "__main__":

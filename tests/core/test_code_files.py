@@ -17,12 +17,13 @@ def make(root: Path, *names: str) -> Path:
 
 def test_an_ending_has_one_language_and_is_no_page() -> None:
     endings = [ending for endings in LANGUAGES.values() for ending in endings.split()]
-    assert len(endings) == len({*endings}) and not {*endings} & {*ENDINGS}
+    assert len(endings) == len({*endings})
+    assert not {*endings} & {*ENDINGS}
     assert {code_language(f"a{ending.upper()}") for ending in endings} == LANGUAGES.keys()
 
 
 @pytest.mark.parametrize(
-    "names, has_code",
+    ("names", "has_code"),
     [
         (["a.py", "b.md"], True),
         (["a.py", "b.md", "c.md"], False),
@@ -38,7 +39,8 @@ def test_code_is_read_where_there_is_as_much_of_it_as_pages(tmp_path: Path, name
     every = files_of(tmp_path, code=True)
     assert every.has_code == any(code_language(name) and "vendor" not in name for name in names)
     none = files_of(tmp_path, code=False)
-    assert not none.has_code and not any(map(code_language, none.files))
+    assert not none.has_code
+    assert not any(map(code_language, none.files))
 
 
 def test_files_of_other_people_are_counted_beside_code(tmp_path: Path) -> None:
@@ -48,7 +50,8 @@ def test_files_of_other_people_are_counted_beside_code(tmp_path: Path) -> None:
     assert found.vendored == {"vendor/": 1, "third_party/": 2}
     assert found.parts == {"node_modules": 1}
     pages = files_of(tmp_path, code=False)
-    assert pages.files == ["e.md", "x/third_party/README.md"] and not pages.vendored
+    assert pages.files == ["e.md", "x/third_party/README.md"]
+    assert not pages.vendored
 
 
 def test_unread_code_is_counted_by_its_endings(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from vocable.collection.copies import content_of
 from vocable.collection.making import Making
 from vocable.collection.settings import CollectionSettings, of_one_text
 from vocable.collection.writer import Parts
-from vocable.core.folders import files_of
 from vocable.core.fingerprint import fingerprint
+from vocable.core.folders import files_of
 from vocable.core.hints import goes_with
 from vocable.core.progress import track
 from vocable.data import BadLines, Document, read_corpus
@@ -200,9 +200,7 @@ class _Given:
     has_code: bool = False
 
     @classmethod
-    def of(
-        cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines
-    ) -> _Given:
+    def of(cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines) -> _Given:
         is_place = isinstance(corpus, str | PathLike)
         source = fspath(corpus) if isinstance(corpus, str | PathLike) else ""
         folder = source if is_place and Path(source).is_dir() else None

@@ -46,8 +46,20 @@ LANGUAGES = {
 LANGUAGE_OF = {ending: language for language, endings in LANGUAGES.items() for ending in endings.split()}
 # Folders of code that others wrote, which a folder of code leaves out.
 VENDORED = frozenset(
-    "vendor vendored _vendor third_party third-party thirdparty bower_components jspm_packages Godeps Pods "
-    "site-packages __pycache__".split()
+    [
+        "vendor",
+        "vendored",
+        "_vendor",
+        "third_party",
+        "third-party",
+        "thirdparty",
+        "bower_components",
+        "jspm_packages",
+        "Godeps",
+        "Pods",
+        "site-packages",
+        "__pycache__",
+    ]
 )
 
 

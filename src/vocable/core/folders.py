@@ -54,7 +54,7 @@ MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerp
 COMMIT = "commit.json"  # in the folder of an index; its settings have the fingerprint
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
-SITE, PROGRAM = "index.html", "package.json"  # the first alone at the top of a folder of pages, both of a program
+SITE, PROGRAM = "index.html", "package.json"  # at its top a site has the first alone
 BEGINNING = 4096  # bytes of a page that name its generator
 OTHER_FOLDERS = {  # by names of files at the top of a folder
     r"(corpus|queries)\.(jsonl|tsv|parquet)(\.gz|\.zst)?": "a folder: read it as beir:{}",
@@ -71,7 +71,8 @@ class FolderFiles:
     folders, and hidden files that would be read otherwise, by their names; `parts` counts folders that are left out by
     their names; `copies` counts files and folders that repeat other pages: a whole book in one page, a built site, and
     texts that are pages of HTML, too. `lists` counts pages made of other pages, by their generators. `vendored` counts
-    files of other people's code, by their folders. `has_code` says that files of source code are read; otherwise `code` counts them.
+    files of other people's code, by their folders. `has_code` says that files of source code are read; otherwise `code`
+    counts them.
     """
 
     files: list[str] = field(default_factory=list)
@@ -122,7 +123,8 @@ def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None)
     """
     listing, root = FolderFiles(), folder.resolve()
     prefix, rules = _repository(root)
-    programs, is_site = list[str](), (root / SITE).is_file() and not (root / PROGRAM).is_file()
+    programs = list[str]()
+    is_site = (root / SITE).is_file() and not (root / PROGRAM).is_file()
     # Folders that are still to be read, with the patterns of all folders above them.
     waiting = [(root, "", rules)]
     while waiting:
@@ -163,6 +165,13 @@ def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None)
                     listing.lists[generator] += 1
                 else:
                     listing.files.append(path)
+    _choose_code(listing, programs, is_site, code)
+    listing.files.sort(key=lambda path: path.split("/"))
+    return listing
+
+
+def _choose_code(listing: FolderFiles, programs: list[str], is_site: bool, code: bool | None) -> None:
+    """Add the files of source code to a listing, or count them; beside code, other people's files leave."""
     own = [path for path in programs if not _vendor(path)]
     listing.has_code = bool(own) and (len(own) >= len(listing.files) and not is_site if code is None else code)
     if listing.has_code:
@@ -171,8 +180,6 @@ def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None)
         listing.files = files
     else:
         listing.code = Counter(Path(path).suffix.lower() for path in programs)
-    listing.files.sort(key=lambda path: path.split("/"))
-    return listing
 
 
 def _vendor(path: str) -> str:

@@ -82,7 +82,9 @@ def _left_out(files: FolderFiles) -> str:
     if files.copies:
         counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of pages ({_names(files.copies)})")
     if files.code:
-        counts.append(f"{counted(files.code.total(), 'file')} of code ({_names(files.code)}; `index --code` reads them)")
+        counts.append(
+            f"{counted(files.code.total(), 'file')} of code ({_names(files.code)}; `index --code` reads them)"
+        )
     if files.vendored:
         counts.append(f"{counted(files.vendored.total(), 'file')} of other people's code ({_names(files.vendored)})")
     if files.lists:

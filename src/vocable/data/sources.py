@@ -232,9 +232,7 @@ def folder_stream(
     elif left_out:
         warn_once(f"{source}: {left_out}")
     has_code = listing.has_code
-    items = numbered(
-        lambda: folder_items(path, files, listing.files, has_code=has_code, all_pages=all_pages), source
-    )
+    items = numbered(lambda: folder_items(path, files, listing.files, has_code=has_code, all_pages=all_pages), source)
     return Stream(source, name, items, item_row, EXPECTED, several=True)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from textwrap import dedent
 
 from hypothesis import given
@@ -65,10 +66,11 @@ def test_a_long_function_is_cut_between_statements() -> None:
     body = "".join(f"    if lamps[{number}]:\n        light(lamps[{number}], power={number})\n" for number in range(90))
     text = f"def on(lamps):\n{body}"
     parts = of_python(text)
-    assert len(parts) > 2 and all(size_of(part.text) <= MOST_WORDS for part in parts)
+    assert len(parts) > 2
+    assert all(size_of(part.text) <= MOST_WORDS for part in parts)
     assert [(part.anchor, part.number) for part in parts] == [("on", number + 1) for number in range(len(parts))]
     lines = text.split("\n")
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in itertools.pairwise(parts):
         assert following.line == part.last_line + 1
         assert part.text == dedent("\n".join(lines[part.line - 1 : part.last_line]))
 

@@ -5,7 +5,7 @@ import pytest
 from vocable.data.code.outline import Definition
 from vocable.data.code.python import python_outline
 
-SOURCE = '''import os
+SOURCE = """import os
 
 if os.name == "nt":
     def slash(): return "/"
@@ -20,7 +20,7 @@ class Lamp:
     async def on(self) -> None:
         def inner():
             pass
-'''
+"""
 
 
 def test_definitions_with_decorators_and_below_conditions() -> None:

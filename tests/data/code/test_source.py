@@ -14,7 +14,7 @@ def page(tmp_path: Path, content: bytes, name: str = "a.py") -> Page:
 
 
 @pytest.mark.parametrize(
-    "content, said",
+    ("content", "said"),
     [
         (b"\x7fELF\0\1", "not text"),
         (b"<?xml version='1.0'?><TS/>", "XML"),

@@ -16,13 +16,21 @@ HOLDS = re.compile(
     r"class|interface|struct|trait|impl|module|namespace|object|protocol|extension|contract|defmodule|service"
 )
 # A keyword and a name, after words such as `public` and `async`.
-NAMED = re.compile(rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({KEYWORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$]+(?:(?:::|\.)[\w$]+)*[?!]?)")
-CREATED = re.compile(r"^create\s+(?:or\s+\w+\s+)?(?:\w+\s+){1,3}?(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)", re.IGNORECASE)
-ASSIGNED = re.compile(r"^(?:export\s+|const\s+|let\s+|var\s+|local\s+)*([\w$.]+)\s*(?:=|<-|:=)\s*.*(?:function\b|=>|\{$)")
+NAMED = re.compile(
+    rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({KEYWORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$]+(?:(?:::|\.)[\w$]+)*[?!]?)"
+)
+CREATED = re.compile(
+    r"^create\s+(?:or\s+\w+\s+)?(?:\w+\s+){1,3}?(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)", re.IGNORECASE
+)
+ASSIGNED = re.compile(
+    r"^(?:export\s+|const\s+|let\s+|var\s+|local\s+)*([\w$.]+)\s*(?:=|<-|:=)\s*.*(?:function\b|=>|\{$)"
+)
 CALLED = re.compile(r"([\w$~:]+)\s*\(")  # of C: a type, a name and arguments
 CLOSES = re.compile(r"[\])}]|(?:end|fi|done|esac)\b|\*/")
 OPENS = re.compile(r"[{(\[]")
-NOT_NAMES = re.compile(r"if|for|while|switch|return|catch|elif|else|with|when|do|try|assert|sizeof|defined|__attribute__")
+NOT_NAMES = re.compile(
+    r"if|for|while|switch|return|catch|elif|else|with|when|do|try|assert|sizeof|defined|__attribute__"
+)
 COMMENT = re.compile(r"\s*(?:#(?!\[)|//|/?\*|--|;|%|\"\"\"|''')")
 
 
@@ -34,7 +42,9 @@ def indentation_outline(text: str) -> Outline:
     return Outline(tuple(_definitions(lines, depths, 0, len(lines))), starts)
 
 
-def _definitions(lines: list[str], depths: list[int | None], first: int, end: int, nested: int = 0) -> Iterator[Definition]:
+def _definitions(
+    lines: list[str], depths: list[int | None], first: int, end: int, nested: int = 0
+) -> Iterator[Definition]:
     """Yield the named blocks among the lines from `first` to before `end`, counted from 0."""
     known = [depth for depth in depths[first:end] if depth is not None]
     if not known:
@@ -44,7 +54,7 @@ def _definitions(lines: list[str], depths: list[int | None], first: int, end: in
         # The name stands in the first lines that are no comments.
         code = [number for number in range(start, stop) if lines[number].strip() and not COMMENT.match(lines[number])]
         name, holds = _name(" ".join(lines[number].strip() for number in code[:4])) if code else ("", False)
-        if not name or stop - start < 2 and not holds:
+        if not name or (stop - start < 2 and not holds):
             continue
         # What it holds stands deeper, between lines such as `{` and `}`.
         deeper = [number for number in range(code[0] + 1, stop) if (depths[number] or 0) > least]
@@ -53,9 +63,7 @@ def _definitions(lines: list[str], depths: list[int | None], first: int, end: in
         yield Definition(name, start + 1, stop, tuple(inner), holds)
 
 
-def _blocks(
-    lines: list[str], depths: list[int | None], first: int, end: int, least: int
-) -> Iterator[tuple[int, int]]:
+def _blocks(lines: list[str], depths: list[int | None], first: int, end: int, least: int) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each block: lines at the `least` depth and the deeper lines below them.
 
     A block ends after a closing line such as `}`, before a line at that depth that names a definition once the block

@@ -42,7 +42,10 @@ NAMING = {"variable_declarator": "name", "assignment_expression": "left", "pair"
 }
 STANDING = ("variable_declarator", "assignment_expression")  # a function of one line there is a document
 WRAPPERS = "export_statement template_declaration lexical_declaration variable_declaration expression_statement"
-STATEMENT = re.compile(r".*(statement|declaration)|declaration|call|assignment|command|let_declaration|macro_invocation")
+STATEMENT = re.compile(
+    r".*(statement|declaration)|declaration|call|assignment|command|let_declaration|macro_invocation"
+)
+CPP_HEADER = re.compile(r"(?m)^\s*(?:class|namespace|template)\b")
 MOST_NAME = 200  # bytes
 
 
@@ -55,6 +58,8 @@ def has_grammar(file: str) -> bool:
 def tree_outline(text: str, file: str) -> Outline:
     """Return the outline of a text in the language of a file, whose grammar is installed."""
     language = code_language(file)
+    if file.lower().endswith(".h") and CPP_HEADER.search(text) and has_grammar("a.cpp"):
+        language = "c++"
     is_tsx = file.lower().endswith(".tsx")
     parser, query, cursor = _parser(language, is_tsx)
     captures = cursor(query).captures(parser.parse(text.encode()).root_node)
@@ -70,9 +75,18 @@ def _parser(language: str, is_tsx: bool) -> tuple[Any, Any, Any]:
     tree_sitter = import_module("tree_sitter")
     package, function = GRAMMARS[language]
     grammar = tree_sitter.Language(getattr(import_module(package), "language_tsx" if is_tsx else function)())
-    kinds = {grammar.node_kind_for_id(number) for number in range(grammar.node_kind_count) if grammar.node_kind_is_named(number)}
+    kinds = {
+        grammar.node_kind_for_id(number)
+        for number in range(grammar.node_kind_count)
+        if grammar.node_kind_is_named(number)
+    }
     kinds = {kind for kind in kinds if kind and grammar.node_kind_is_visible(grammar.id_for_node_kind(kind, True))}
-    parts = [f"({kind}) @{name}" for names, name in ((FUNCTIONS, "f"), (HOLDERS, "h"), (VALUES, "v")) for kind in names.split() if kind in kinds]
+    parts = [
+        f"({kind}) @{name}"
+        for names, name in ((FUNCTIONS, "f"), (HOLDERS, "h"), (VALUES, "v"))
+        for kind in names.split()
+        if kind in kinds
+    ]
     parts += [f"({kind}) @s" for kind in sorted(kinds) if STATEMENT.fullmatch(kind)]
     return tree_sitter.Parser(grammar), tree_sitter.Query(grammar, "\n".join(parts)), tree_sitter.QueryCursor
 
@@ -104,7 +118,11 @@ def _assigned(node: Any) -> Definition | None:
 def _lines(name: str, node: Any, holds: bool) -> Definition:
     """Return a definition of the lines of a node, with what wraps it, such as `export` or `template`."""
     outer = node
-    while outer.parent is not None and outer.parent.type in WRAPPERS.split() and outer.parent.end_byte - outer.end_byte < 3:
+    while (
+        outer.parent is not None
+        and outer.parent.type in WRAPPERS.split()
+        and outer.parent.end_byte - outer.end_byte < 3
+    ):
         outer = outer.parent
     # A node that ends at the beginning of a line does not have that line.
     row, column = outer.end_point
@@ -129,7 +147,11 @@ def _name(node: Any) -> str:
 
 def _only_child(node: Any) -> Any:
     """Return the declarator inside a reference, which has no field for it."""
-    return node.named_children[0] if node.type in ("reference_declarator", "parenthesized_declarator") and node.named_children else None
+    return (
+        node.named_children[0]
+        if node.type in ("reference_declarator", "parenthesized_declarator") and node.named_children
+        else None
+    )
 
 
 def _text(node: Any) -> str:

@@ -11,7 +11,6 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from urllib.parse import quote
 
 from vocable.data.pages.blocks import Anchors, Block, Page, Part
