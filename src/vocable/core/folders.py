@@ -172,12 +172,11 @@ def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None)
 
 def _choose_code(listing: FolderFiles, programs: list[str], is_site: bool, code: bool | None) -> None:
     """Add the files of source code to a listing, or count them; beside code, other people's files leave."""
-    own = [path for path in programs if not _vendor(path)]
-    listing.has_code = bool(own) and (len(own) >= len(listing.files) and not is_site if code is None else code)
+    own, pages = ([path for path in paths if not _vendor(path)] for paths in (programs, listing.files))
+    listing.has_code = bool(own) and (len(own) >= len(pages) and not is_site if code is None else code)
     if listing.has_code:
-        files = [*own, *(path for path in listing.files if not _vendor(path))]
-        listing.vendored = Counter(_vendor(path) for path in {*programs, *listing.files}.difference(files))
-        listing.files = files
+        others = {*programs, *listing.files}.difference(own, pages)
+        listing.vendored, listing.files = Counter(map(_vendor, others)), [*own, *pages]
     else:
         listing.code = Counter(Path(path).suffix.lower() for path in programs)
 
