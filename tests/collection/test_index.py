@@ -453,7 +453,7 @@ def test_a_folder_of_code_counts_identifiers_by_their_parts_and_is_read_again_th
     vo.index(toy_model, source, tmp_path / "index", base_url="https://host/blob", device="cpu").close()
     with vo.open_index(tmp_path / "index") as opened:
         assert (opened.settings.language, opened.settings.code) == ("english+code", True)
-        [best, *_] = vo.search(opened, "light all", weights="bm25")[0].hits
+        [best, *_] = vo.search(opened, ["light all"], weights="bm25")[0].hits
         assert "lamps.py:1 light_all" in best.printed().splitlines()[0]
         assert best.document.fields["url"] == "https://host/blob/lamps.py#L1-L2"
     # More pages than code: the index keeps to code.

@@ -115,8 +115,8 @@ def settings_in(folder: Path) -> dict[str, object]:
 def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None) -> FolderFiles:
     """Return the files of a folder of documents, sorted by the parts of their paths; `all_pages` includes lists.
 
-    With `code`, files of source code are documents, too, but for other people's code; by default in a folder with at
-    least as many of them as pages, unless it is a site, with `index.html` at its top.
+    With `code`, files of source code are documents, too, but for other people's code; by default in a folder
+    where pages are not more, unless it is a site, with `index.html` at its top.
 
     Raises:
         OSError: a folder in it cannot be read.
@@ -171,12 +171,14 @@ def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None)
 
 
 def _choose_code(listing: FolderFiles, programs: list[str], is_site: bool, code: bool | None) -> None:
-    """Add the files of source code to a listing, or count them; beside code, other people's files leave."""
-    own, pages = ([path for path in paths if not _vendor(path)] for paths in (programs, listing.files))
-    listing.has_code = bool(own) and (len(own) >= len(pages) and not is_site if code is None else code)
+    """Add the files of source code to a listing, or count them; with code, other people's files are left out."""
+    programs_here, pages = ([path for path in paths if not _vendor(path)] for paths in (programs, listing.files))
+    listing.has_code = bool(programs_here) and (
+        len(programs_here) >= len(pages) and not is_site if code is None else code
+    )
     if listing.has_code:
-        others = {*programs, *listing.files}.difference(own, pages)
-        listing.vendored, listing.files = Counter(map(_vendor, others)), [*own, *pages]
+        others = {*programs, *listing.files}.difference(programs_here, pages)
+        listing.vendored, listing.files = Counter(map(_vendor, others)), [*programs_here, *pages]
     else:
         listing.code = Counter(Path(path).suffix.lower() for path in programs)
 

@@ -19,7 +19,7 @@ from vocable.data.records import BETWEEN
 
 LONG = 4 * MOST_WORDS  # size of a function whose inner functions are documents
 MOST_DEEP = 20  # levels of definitions
-IDENTIFIER = re.compile(r"[^\W\d]\w*")
+CODE_WORD = re.compile(r"[^\W\d]\w*")
 COMMENT_START = re.compile(r"\s*(?:#(?!include|define|if|endif|else|pragma|region)|//|/\*|\*|--|@\w|\[\w|<!--)")
 COMMENT_END = re.compile(r".*\*/\s*$")
 LICENCE = re.compile(r"licen[cs]e|copyright|SPDX-|all rights reserved|\(c\) *\d{4}", re.IGNORECASE)
@@ -55,17 +55,17 @@ def _units(
 ) -> Iterator[_Unit]:
     """Yield the definitions among the lines from `first` to `last`, and the lines between them, in order."""
     at = first
-    for one in definitions:
-        start, own = _with_comments(lines, one.first, at), (*names, one.name[:MOST_HEADING])
+    for definition in definitions:
+        start, path = _with_comments(lines, definition.first, at), (*names, definition.name[:MOST_HEADING])
         if start > at:
             yield _Unit(names, at, start - 1, True, bool(names) and at == first)
-        # The members of a class, and the functions inside a long function, are documents of their own.
-        inner = one.inner if one.holds or _size(lines, start, one.last) > LONG else ()
-        if inner and len(own) < MOST_DEEP:
-            yield from _units(lines, own, start, one.last, inner)
+        # The members of a class, and the functions inside a long function, are documents, too.
+        inner = definition.inner if definition.holds or _size(lines, start, definition.last) > LONG else ()
+        if inner and len(path) < MOST_DEEP:
+            yield from _units(lines, path, start, definition.last, inner)
         else:
-            yield _Unit(own, start, one.last)
-        at = one.last + 1
+            yield _Unit(path, start, definition.last)
+        at = definition.last + 1
     if at <= last:
         yield _Unit(names, at, last, True)
 
@@ -87,12 +87,12 @@ def _with_comments(lines: Sequence[str], first: int, least: int) -> int:
 
 
 def _joined(units: Iterator[_Unit], lines: Sequence[str], licence: frozenset[int]) -> list[_Unit]:
-    """Return units in which lines between definitions with few words belong to the unit before, else to the next."""
+    """Return units; lines between definitions with few words become part of the unit before, else of the next."""
     kept = list[_Unit]()
     waiting = 0  # first line of the few words before the next unit
     for unit in units:
         text = "\n".join(lines[number - 1] for number in range(unit.first, unit.last + 1) if number not in licence)
-        words = len(IDENTIFIER.findall(text))
+        words = len(CODE_WORD.findall(text))
         if unit.is_between and words < LEAST_WORDS:
             # The head of a class goes to its first member; other lines go to the definition before them.
             if kept and not waiting and not unit.is_head:
@@ -136,7 +136,7 @@ def _parts(
 
 
 def _statements(unit: _Unit, lines: Sequence[str], starts: frozenset[int], licence: frozenset[int]) -> list[Block]:
-    """Return the lines of a unit as blocks; those of a long unit in a block for each statement."""
+    """Return the lines of a unit as blocks; a long unit has a block for each statement."""
     numbers = [number for number in range(unit.first, unit.last + 1) if number not in licence]
     while numbers and (not lines[numbers[0] - 1].strip() or lines[numbers[0] - 1].startswith("#!/")):
         del numbers[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vocable.data.code.outline import Definition, Outline
 from vocable.data.pages.blocks import MOST_NESTED
 
-KEYWORDS = (
+DEFINING_WORDS = (
     "class|interface|struct|enum|union|trait|impl|module|namespace|object|record|protocol|extension|contract"
     "|def|defp|defmodule|function|func|fun|fn|sub|proc|procedure|method|macro|type|resource|message|service"
 )
@@ -16,8 +16,8 @@ HOLDS = re.compile(
     r"class|interface|struct|trait|impl|module|namespace|object|protocol|extension|contract|defmodule|service"
 )
 # A keyword and a name, after words such as `public` and `async`.
-NAMED = re.compile(
-    rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({KEYWORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$]+(?:(?:::|\.)[\w$]+)*[?!]?)"
+KEYWORD_AND_NAME = re.compile(
+    rf"^(?:[\w\[\]()<>@]+\s+){{0,4}}?({DEFINING_WORDS})\b\s*(?:\([^)]*\)\s*|<[^>]*>\s*)?([\w$]+(?:(?:::|\.)[\w$]+)*[?!]?)"
 )
 CREATED = re.compile(
     r"^create\s+(?:or\s+\w+\s+)?(?:\w+\s+){1,3}?(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)", re.IGNORECASE
@@ -31,11 +31,11 @@ OPENS = re.compile(r"[{(\[]")
 NOT_NAMES = re.compile(
     r"if|for|while|switch|return|catch|elif|else|with|when|do|try|assert|sizeof|defined|__attribute__"
 )
-COMMENT = re.compile(r"\s*(?:#(?!\[)|//|/?\*|--|;|%|\"\"\"|''')")
+COMMENT_LINE = re.compile(r"\s*(?:#(?!\[)|//|/?\*|--|;|%|\"\"\"|''')")
 
 
 def indentation_outline(text: str) -> Outline:
-    """Return the outline of a text, in which a block of lines at one indentation may have a name."""
+    """Return the outline of a text, whose blocks of lines at one indentation may have names."""
     lines = text.split("\n")
     depths = [len(line) - len(line.lstrip()) if line.strip() else None for line in lines]
     starts = frozenset(at for at, line in enumerate(lines, start=1) if line.strip() and not CLOSES.match(line.strip()))
@@ -52,7 +52,9 @@ def _definitions(
     least = min(known)
     for start, stop in _blocks(lines, depths, first, end, least):
         # The name stands in the first lines that are no comments.
-        code = [number for number in range(start, stop) if lines[number].strip() and not COMMENT.match(lines[number])]
+        code = [
+            number for number in range(start, stop) if lines[number].strip() and not COMMENT_LINE.match(lines[number])
+        ]
         name, holds = _name(" ".join(lines[number].strip() for number in code[:4])) if code else ("", False)
         if not name or (stop - start < 2 and not holds):
             continue
@@ -77,7 +79,7 @@ def _blocks(lines: list[str], depths: list[int | None], first: int, end: int, le
         line = lines[number].strip()
         closes = CLOSES.match(line) is not None
         if depth <= least and number > start and not closes and not line.startswith("{"):
-            is_comment = COMMENT.match(lines[number]) is not None
+            is_comment = COMMENT_LINE.match(lines[number]) is not None
             if after_blank or (is_deep and (is_comment or _name(line)[0])):
                 yield start, last + 1
                 start, is_deep = number, False
@@ -98,11 +100,11 @@ def _name(code: str) -> tuple[str, bool]:
     >>> _name("CREATE TABLE IF NOT EXISTS lamps ("), _name("if (lamp) {"), _name("const on = (lamp) => {")
     (('lamps', False), ('', False), ('on', False))
     """
-    found = NAMED.match(code)
-    if found and not (found[1] in ("struct", "enum", "union") and "(" in code.partition("{")[0]):
-        return found[2], HOLDS.fullmatch(found[1]) is not None
-    if found := CREATED.match(code) or ASSIGNED.match(code):
-        return found[1].strip('"`[]'), False
-    if (found := CALLED.search(code)) and "{" in code and "=" not in code[: found.start()]:
-        return ("", False) if NOT_NAMES.fullmatch(found[1]) else (found[1], False)
+    match = KEYWORD_AND_NAME.match(code)
+    if match and not (match[1] in ("struct", "enum", "union") and "(" in code.partition("{")[0]):
+        return match[2], HOLDS.fullmatch(match[1]) is not None
+    if match := CREATED.match(code) or ASSIGNED.match(code):
+        return match[1].strip('"`[]'), False
+    if (match := CALLED.search(code)) and "{" in code and "=" not in code[: match.start()]:
+        return ("", False) if NOT_NAMES.fullmatch(match[1]) else (match[1], False)
     return "", False

@@ -17,7 +17,7 @@ class Definition(NamedTuple):
         first: its first line, with decorators.
         last: its last line.
         inner: the definitions in it, in order.
-        holds: it holds definitions that are documents of their own, as a class does.
+        holds: its definitions are documents, as the methods of a class are.
     """
 
     name: str
@@ -49,15 +49,15 @@ def nested(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
         (open_definitions[-1][1] if open_definitions else tops).append(done._replace(inner=tuple(inner)))
 
     taken = 0  # last line of the definition that was closed last
-    for one in sorted(definitions, key=lambda one: (one.first, -one.last)):
-        while open_definitions and open_definitions[-1][0].last < one.first:
+    for definition in sorted(definitions, key=lambda definition: (definition.first, -definition.last)):
+        while open_definitions and open_definitions[-1][0].last < definition.first:
             taken = max(taken, open_definitions[-1][0].last)
             close()
         is_within = not open_definitions or (
-            one.last <= open_definitions[-1][0].last and one.first > open_definitions[-1][0].first
+            definition.last <= open_definitions[-1][0].last and definition.first > open_definitions[-1][0].first
         )
-        if is_within and one.first > taken:
-            open_definitions.append((one, []))
+        if is_within and definition.first > taken:
+            open_definitions.append((definition, []))
     while open_definitions:
         close()
     return tuple(tops)

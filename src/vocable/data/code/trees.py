@@ -63,10 +63,12 @@ def tree_outline(text: str, file: str) -> Outline:
     is_tsx = file.lower().endswith(".tsx")
     parser, query, cursor = _parser(language, is_tsx)
     captures = cursor(query).captures(parser.parse(text.encode()).root_node)
-    found = [_definition(node, holds) for kind, holds in (("f", False), ("h", True)) for node in captures.get(kind, ())]
-    found += [_assigned(node) for node in captures.get("v", ())]
+    definitions = [
+        _definition(node, holds) for kind, holds in (("f", False), ("h", True)) for node in captures.get(kind, ())
+    ]
+    definitions += [_assigned(node) for node in captures.get("v", ())]
     starts = frozenset(node.start_point[0] + 1 for node in captures.get("s", ()))
-    return Outline(nested(one for one in found if one is not None), starts)
+    return Outline(nested(filter(None, definitions)), starts)
 
 
 @lru_cache(maxsize=len(GRAMMARS) + 1)
