@@ -122,7 +122,7 @@ def folder_items(
                 empty = False
                 if has_code and item.row is not None:
                     kind = "code" if code_language(file) else "page"
-                    item.row["fields"] = {**item.row["fields"], "kind": kind}
+                    item = item._replace(row={**item.row, "fields": {**item.row["fields"], "kind": kind}})
                 if item.fault and is_first:
                     item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
                 yield item
