@@ -155,7 +155,7 @@ def _also(folder: Path, files: Sequence[str]) -> str:
 
 def _is_unreadable(path: Path) -> bool:
     try:
-        if path.suffix.lower() not in FILE_READERS:
+        if path.suffix.lower() not in FILE_READERS and not code_language(path.name):
             file_text(path)
     except PageError:
         return True
