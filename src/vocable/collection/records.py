@@ -21,7 +21,7 @@ KINDS_IN_WORDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense"
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
 LINES = 2  # lines of the text
-IN_PLACE = ("file", "line", "last_line")  # fields that the place in a file of code says
+IN_PLACE = ("file", "line", "last_line", "next")  # fields of code that the place in a file says
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ def _code_items(
         heading = BETWEEN.join(filter(None, [module, part.path]))
         fields: dict[str, object] = {"path": heading, "file": file, "language": code_language(file)}
         fields |= {"line": part.line, "last_line": part.last_line}
-        fields |= {NEXT: _name(following, file)} if following is not None else {}
+        fields |= {FOLLOWING: _name(following, file)} if following is not None else {}
         row = {"id": _name(part, file), "title": part.title or module, "text": part.text, "fields": fields}
         yield FolderItem(shown, part.line, row)
 
