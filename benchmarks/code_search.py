@@ -66,7 +66,7 @@ def described(text: str, file: str) -> tuple[str, list[Known]]:
     def visit(definitions: tuple[Definition, ...], above: tuple[str, ...]) -> None:
         for one in definitions:
             names = (*above, one.name)
-            first, last, comment = docstrings.get(one.first, (0, -1, "")) or (0, -1, "")
+            first, last, comment = docstrings.get(one.first, (0, -1, ""))
             if not comment and not docstrings:
                 first, last, comment = _comment(lines, one.first)
             removed.update(range(first, last + 1))

@@ -68,8 +68,10 @@ def add(
         if (part := part_of(opened, source)) is None:
             documents = read_corpus(source)
             return _replaced(opened, documents, source) if replace else opened.writer.add_stream(documents)
-        kinds = {"all_pages": opened.settings.all_pages, "code": opened.settings.code}
-        documents = read_corpus(source, folder=part.folder, inside=part.inside, **kinds)
+        kept = opened.settings
+        documents = read_corpus(
+            source, folder=part.folder, inside=part.inside, all_pages=kept.all_pages, code=kept.code
+        )
         if opened.settings.base_url is not None:
             documents = _with_urls(documents, part.folder, opened.settings.base_url)
         return (
