@@ -123,7 +123,7 @@ class IndexOptions(Encoding, total=False):
 
     bm25: Annotated[bool | None, Doc("Also index the words of the documents; by default if the engine has words.")]
     title_weight: Annotated[int, Ge(1), Le(100), Default(1), Doc("With `bm25`: how often the words of a title count.")]
-    language: Annotated[str, Default("english"), Doc("Language of BM25's words, such as german, english+code or none.")]
+    language: Annotated[str | None, Doc("Language of BM25's words, as german; default english, of code english+code.")]
 
 
 class QueryEncoding(Pruning, total=False):

@@ -297,7 +297,7 @@ def test_a_wrong_item_of_a_list_is_named(toy_model: SparseEncoder) -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.index(toy_model, wrong, **OPTIONS)  # type: ignore[arg-type]
-    for option in ({"base_url": "https://host/"}, {"all_pages": True}):
+    for option in ({"base_url": "https://host/"}, {"all_pages": True}, {"code": False}):
         with pytest.raises(ArgumentError, match=next(iter(option))):
             vo.index(toy_model, ["fox"], **option, **OPTIONS)  # type: ignore[arg-type]
 
@@ -441,3 +441,29 @@ def test_words_count_for_all_kinds_of_a_document_without_vectors(unfinished: Cal
                 expected[name] = expected.get(name, 0.0) + factor * part
         assert dict(fused.hits(number)) == pytest.approx(expected, rel=1e-5)
     assert lacking & {name for number in range(len(QUERIES)) for name, _ in fused.hits(number)[:1]}
+
+
+def test_a_folder_of_code_counts_identifiers_by_their_parts_and_is_read_again_the_same(
+    toy_model: SparseEncoder, tmp_path: Path
+) -> None:
+    source = tmp_path / "project"
+    source.mkdir()
+    (source / "lamps.py").write_text("def light_all(lamps):\n    return [lamp.on() for lamp in lamps]\n")
+    (source / "README.md").write_text("# Lamps\n\nThey burn.\n")
+    vo.index(toy_model, source, tmp_path / "index", base_url="https://host/blob", device="cpu").close()
+    with vo.open_index(tmp_path / "index") as opened:
+        assert (opened.settings.language, opened.settings.code) == ("english+code", True)
+        [best, *_] = vo.search(opened, ["light all"], weights="bm25")[0].hits
+        assert "lamps.py:1 light_all" in best.printed().splitlines()[0]
+        assert best.document.fields["url"] == "https://host/blob/lamps.py#L1-L2"
+    # More pages than code: the index keeps to code.
+    for name in "abc":
+        (source / f"{name}.md").write_text(f"# {name}\n\nText.\n")
+    (source / "lamps.py").write_text("\ndef light_all(lamps):\n    return 1\n")
+    changed = vo.add(tmp_path / "index", source)
+    assert (changed.added, changed.replaced) == (3, 1)
+    assert vo.add(tmp_path / "index", source / "lamps.py").unchanged == 1
+    # As words of english, and without code, if one says so.
+    pages = vo.index(toy_model, source, tmp_path / "pages", language="english", device="cpu")
+    assert (len(pages), pages.settings.language, pages.settings.code) == (4, "english", False)
+    pages.close()

@@ -23,12 +23,25 @@ class FurtherSection:
     title: str
     score: float
     url: str | None = None
+    place: str | None = None  # of source code: file and line
 
     @classmethod
     def of(cls, document: Document, score: float) -> FurtherSection:
         """Return a hit as a further section."""
         url = document.fields.get("url")
-        return cls(document.id, document.title, score, url if isinstance(url, str) else None)
+        place = place_in_code(document) or None
+        return cls(document.id, document.title, score, url if isinstance(url, str) else None, place)
+
+
+def place_in_code(document: Document) -> str:
+    """Return the file and line of a document of source code, "" of another document.
+
+    >>> place_in_code(Document("a.py#f", "def f(): ...", fields={"file": "a.py", "line": 3, "last_line": 3}))
+    'a.py:3'
+    """
+    file, line = document.fields.get(FILE), document.fields.get("line")
+    is_code = isinstance(file, str) and isinstance(line, int) and "last_line" in document.fields
+    return f"{file}:{line}" if is_code else ""
 
 
 def page_of(document: Document) -> str | None:

@@ -19,6 +19,7 @@ from vocable.collection.making import Making
 from vocable.collection.settings import CollectionSettings, of_one_text
 from vocable.collection.writer import Parts
 from vocable.core.fingerprint import fingerprint
+from vocable.core.folders import files_of
 from vocable.core.hints import goes_with
 from vocable.core.progress import track
 from vocable.data import BadLines, Document, read_corpus
@@ -45,11 +46,12 @@ from vocable.engines.hashed_words import mean_length
 from vocable.engines.memory import IN_MEMORY, MemoryStore
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, VectorsError
-from vocable.language.languages import language_of
+from vocable.language.languages import CODE, ENGLISH, language_of
 from vocable.options import CountOrZero, DocumentEncoding, IndexOptions, Pruning, changed, checked, select
 
 MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
 VECTORS_PART = 8_192  # documents with stored vectors in one commit of a folder
+CODE_WORDS = f"{ENGLISH}+{CODE}"  # identifiers are also counted by their parts
 WORDS_PART = 4_096  # documents whose words are counted in one commit of a folder
 
 
@@ -64,6 +66,7 @@ def index(
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     all_pages: bool = False,
+    code: bool | None = None,
     replace: bool = False,
     keep_old: bool = False,
     skip_bad: CountOrZero = 0,
@@ -89,6 +92,8 @@ def index(
         base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
         all_pages: also read pages of a folder that generators made of other pages, such as indexes; `vocable add` does
             the same.
+        code: also read source code in a folder, and generated code with `all_pages`; by default where there is at
+            least as much code as pages.
         replace: on a server: build a new index while searches use the old, then swap them.
         keep_old: with `replace`, keep the old index: `vocable alias` moves searches back to it.
         skip_bad: number of malformed lines to skip; one more is an error.
@@ -103,7 +108,7 @@ def index(
         VectorsError: stored vectors are damaged, or belong to another corpus.
     """
     # The documents, and the place where they go.
-    given = _Given.of(corpus, base_url, all_pages, BadLines(skip_bad))
+    given = _Given.of(corpus, base_url, all_pages, code, BadLines(skip_bad))
     engine, address = (MemoryStore, "") if output is None else engine_of(output)
     if engine is MemoryStore and output is not None:
         raise ArgumentError(f"{fspath(output)}: an index in memory takes no output")
@@ -140,10 +145,11 @@ def index(
         source=given.source,
         base_url=base_url,
         all_pages=all_pages,
+        code=given.has_code,
         inputs=given.inputs,
         bm25=bm25,
         title_weight=options["title_weight"],
-        language=language_of(options["language"]).name,
+        language=language_of(options["language"] or (CODE_WORDS if given.has_code else ENGLISH)).name,
         dense=encoded.model if dimensions else dense,
         dense_fingerprint=None if dense_model is None else dense_fingerprint(dense_model),
         limits=limits,
@@ -181,7 +187,7 @@ class _Given:
     """Documents to index, with the name of their `source` and the fingerprint of their content.
 
     `total` is the number of documents, if it is known; `copies` counts contents by their hashes. `again` reads the
-    documents once more; None for a stream.
+    documents once more; None for a stream. `has_code` says that a folder's source code is read.
     """
 
     documents: Iterable[Document]
@@ -191,20 +197,27 @@ class _Given:
     total: int | None = None
     again: Callable[[], Iterable[Document]] | None = None
     copies: Counter[int] = field(default_factory=Counter)
+    has_code: bool = False
 
     @classmethod
-    def of(cls, corpus: object, base_url: str | None, all_pages: bool, bad: BadLines) -> _Given:
+    def of(cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines) -> _Given:
         is_place = isinstance(corpus, str | PathLike)
         source = fspath(corpus) if isinstance(corpus, str | PathLike) else ""
         folder = source if is_place and Path(source).is_dir() else None
-        for option, is_given in (("all_pages", all_pages), ("base_url", base_url is not None)):
+        for option, is_given in (
+            ("all_pages", all_pages),
+            ("code", code is not None),
+            ("base_url", base_url is not None),
+        ):
             if is_given and folder is None:
                 raise ArgumentError(f"{option} is for the pages of a folder, which {source or 'a list'} is not")
         if not is_place:
             documents = as_documents(corpus, "corpus", texts=True)
             return cls(documents, "", _digest(documents), bad, len(documents), lambda: documents)
-        read = partial(read_corpus, source, folder=folder, all_pages=all_pages)
+        code = folder is not None and files_of(Path(folder), code=code).has_code
+        read = partial(read_corpus, source, folder=folder, all_pages=all_pages, code=code)
         given = cls(read(bad=bad), source if folder is None else abspath(source), fingerprint(source), bad)
+        given.has_code = code
         if not _is_stream(source):
             given.again = lambda: read(bad=BadLines(bad.limit))
         if base_url is not None:

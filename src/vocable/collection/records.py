@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vocable.collection.copies import also_in
 from vocable.collection.facets import Facet
-from vocable.collection.groups import FurtherSection, page_of
+from vocable.collection.groups import FurtherSection, page_of, place_in_code
 from vocable.core.tables import UNLIMITED, WIDTH, counted, line_width, shortened, visible, wrapped
 from vocable.data import Document, Query
 from vocable.explanation import notebook
@@ -21,6 +21,7 @@ KINDS_IN_WORDS = {"sparse": "the model's terms", "bm25": "words (BM25)", "dense"
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
 LINES = 2  # lines of the text
+IN_PLACE = ("file", "line", "last_line", "next")  # fields of code that the place in a file says
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,10 @@ class Hit(NamedTuple):
 
     def printed(self, full: bool = False) -> str:
         """Return the hit as printed text, with the best part of its text, or all of it."""
-        # The first line: rank, score, id, and as much of the title as fits.
+        # The first line: rank, score, id or place in a file of code, and as much of the title as fits.
         width, indent = max(NARROW, line_width() - INDENT), " " * INDENT
-        head, title = visible(self.document.id), self.document.title
+        place, title = place_in_code(self.document), self.document.title
+        head = visible(place or self.document.id)
         room = width - len(head) - 1
         if title and title != self.document.id and room > 0:
             marked = parts(title, () if self.snippet is None else self.snippet.title_marks)
@@ -132,6 +134,9 @@ class Hit(NamedTuple):
         lines += [indent + line for line in self._text(width, full)]
         # The fields, and the documents with the same text.
         fields = dict(self.document.fields)
+        if place:
+            shown = {name: value for name, value in fields.items() if name not in IN_PLACE}
+            fields = {"id": visible(self.document.id), **shown}
         if url := fields.pop("url", None):
             lines.append(indent + visible(str(url)))  # whole, however long: it is there to be opened
         if fields:
@@ -149,7 +154,7 @@ class Hit(NamedTuple):
             if abs(self.explanation.score - score) > 1e-3 * score:  # a search of several kinds fuses scores
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
-        lines += [f"{indent}{shortened(f'+ {one.id} {one.title}', width)}" for one in self.sections]
+        lines += [f"{indent}{shortened(f'+ {one.place or one.id} {one.title}', width)}" for one in self.sections]
         return "\n".join(lines)
 
 

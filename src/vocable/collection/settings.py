@@ -42,6 +42,7 @@ class CollectionSettings:
     title_weight: int = 1  # how often a title's words count for BM25
     base_url: str | None = None  # web address of a corpus that is a folder
     all_pages: bool = False  # a folder's pages include lists that generators made
+    code: bool = False  # the documents of a folder include source code
     progress: StreamProgress = field(default_factory=StreamProgress)  # progress of the build
     stored: bool = False  # all documents are there, with their words; vectors may be missing
     whole: bool = False  # the build is complete

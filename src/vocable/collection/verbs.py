@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.records import Changed
+from vocable.core.code_files import code_language
 from vocable.core.folders import ENDINGS, files_of
 from vocable.core.tables import counted
 from vocable.data import Document, read_corpus
@@ -67,7 +68,10 @@ def add(
         if (part := part_of(opened, source)) is None:
             documents = read_corpus(source)
             return _replaced(opened, documents, source) if replace else opened.writer.add_stream(documents)
-        documents = read_corpus(source, folder=part.folder, inside=part.inside, all_pages=opened.settings.all_pages)
+        kept = opened.settings
+        documents = read_corpus(
+            source, folder=part.folder, inside=part.inside, all_pages=kept.all_pages, code=kept.code
+        )
         if opened.settings.base_url is not None:
             documents = _with_urls(documents, part.folder, opened.settings.base_url)
         return (
@@ -99,7 +103,8 @@ def part_of(opened: Collection, source: str) -> FolderPart | None:
         roots = [indexed.resolve(), *(_copies(indexed, path) if is_folder else [])]
     else:
         roots = [parent for parent in (path, *path.parents) if has_name and parent.name == indexed.name]
-    if not is_folder and path.suffix.lower() not in ENDINGS:
+    is_code = opened.settings.code and bool(code_language(path.name))
+    if not is_folder and path.suffix.lower() not in ENDINGS and not is_code:
         return None
     # The source lies in such a folder.
     if root := next((root for root in roots if path.is_relative_to(root)), None):

@@ -12,6 +12,7 @@ from threading import Event
 from vocable.collection.collection import Collection
 from vocable.collection.records import Changed
 from vocable.collection.verbs import FolderPart, add, inside_part, part_of
+from vocable.core.code_files import code_language
 from vocable.core.folders import ENDINGS
 from vocable.errors import ArgumentError, DataError, require_extra
 
@@ -48,8 +49,8 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
 
 def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]) -> Changed | None:
     """Add pages of files and folders that are there, and delete pages of the others; None if no page differs."""
-    existing = [path for path in paths if path.exists()]
-    files = [path for path in existing if path.is_file() and path.suffix.lower() in ENDINGS]
+    existing, reads_code = [path for path in paths if path.exists()], opened.settings.code
+    files = [path for path in existing if path.is_file() and _is_read(path, reads_code)]
     alone = len(paths) <= MOST_ALONE and not any(path.is_dir() for path in existing)
     counts = Counter[str]()
     try:
@@ -65,6 +66,10 @@ def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]
     changed = {name: counts[name] for name in ("added", "replaced", "unchanged", "deleted")}
     differs = changed["added"] or changed["replaced"] or changed["deleted"]
     return Changed(**changed, documents=len(opened)) if differs else None
+
+
+def _is_read(path: Path, reads_code: bool) -> bool:
+    return path.suffix.lower() in ENDINGS or (reads_code and bool(code_language(path.name)))
 
 
 def _added(opened: Collection, path: Path, folder: str) -> dict[str, int]:

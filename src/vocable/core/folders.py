@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from vocable.core.code_files import VENDORED, code_language
 from vocable.core.gitignore import Rules, is_ignored, rules_in
 
 PACKAGE_OF = {".pdf": "pypdfium2", ".docx": "mammoth"}  # packages of the extra `documents`
@@ -53,6 +54,7 @@ MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerp
 COMMIT = "commit.json"  # in the folder of an index; its settings have the fingerprint
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
+SITE, PROGRAM = "index.html", "package.json"  # at its top a site has the first alone
 BEGINNING = 4096  # bytes of a page that name its generator
 OTHER_FOLDERS = {  # by names of files at the top of a folder
     r"(corpus|queries)\.(jsonl|tsv|parquet)(\.gz|\.zst)?": "a folder: read it as beir:{}",
@@ -68,7 +70,9 @@ class FolderFiles:
     `others` counts files of other kinds by their endings, and links that are not followed. `hidden` counts hidden
     folders, and hidden files that would be read otherwise, by their names; `parts` counts folders that are left out by
     their names; `copies` counts files and folders that repeat other pages: a whole book in one page, a built site, and
-    texts that are pages of HTML, too. `lists` counts pages made of other pages, by their generators.
+    texts that are pages of HTML, too. `lists` counts pages made of other pages, by their generators. `vendored` counts
+    files of other people's code, by their folders. `has_code` says that files of source code are read; otherwise `code`
+    counts them.
     """
 
     files: list[str] = field(default_factory=list)
@@ -77,6 +81,9 @@ class FolderFiles:
     parts: Counter[str] = field(default_factory=Counter)
     copies: Counter[str] = field(default_factory=Counter)
     lists: Counter[str] = field(default_factory=Counter)
+    vendored: Counter[str] = field(default_factory=Counter)
+    code: Counter[str] = field(default_factory=Counter)
+    has_code: bool = False
 
 
 def something_else(folder: Path) -> str | None:
@@ -105,14 +112,19 @@ def settings_in(folder: Path) -> dict[str, object]:
     return {}
 
 
-def files_of(folder: Path, *, all_pages: bool = False) -> FolderFiles:
+def files_of(folder: Path, *, all_pages: bool = False, code: bool | None = None) -> FolderFiles:
     """Return the files of a folder of documents, sorted by the parts of their paths; `all_pages` includes lists.
+
+    With `code`, files of source code are documents, too, but for other people's code; by default in a folder
+    where pages are not more, unless it is a site, with `index.html` at its top.
 
     Raises:
         OSError: a folder in it cannot be read.
     """
     listing, root = FolderFiles(), folder.resolve()
     prefix, rules = _repository(root)
+    programs = list[str]()
+    is_site = (root / SITE).is_file() and not (root / PROGRAM).is_file()
     # Folders that are still to be read, with the patterns of all folders above them.
     waiting = [(root, "", rules)]
     while waiting:
@@ -143,6 +155,8 @@ def files_of(folder: Path, *, all_pages: bool = False) -> FolderFiles:
                     waiting.append((Path(entry), f"{path}/", rules))
             elif entry.is_symlink() and not _is_inside(entry, root):
                 listing.others[LINK] += 1
+            elif ending not in ENDINGS and code_language(entry.name) and code is not False and entry.is_file():
+                programs.append(path)
             elif ending not in ENDINGS:
                 listing.others[ending] += 1
             elif entry.is_file():
@@ -151,8 +165,27 @@ def files_of(folder: Path, *, all_pages: bool = False) -> FolderFiles:
                     listing.lists[generator] += 1
                 else:
                     listing.files.append(path)
+    _choose_code(listing, programs, is_site, code)
     listing.files.sort(key=lambda path: path.split("/"))
     return listing
+
+
+def _choose_code(listing: FolderFiles, programs: list[str], is_site: bool, code: bool | None) -> None:
+    """Add the files of source code to a listing, or count them; with code, other people's files are left out."""
+    programs_here, pages = ([path for path in paths if not _vendor(path)] for paths in (programs, listing.files))
+    listing.has_code = bool(programs_here) and (
+        len(programs_here) >= len(pages) and not is_site if code is None else code
+    )
+    if listing.has_code:
+        others = {*programs, *listing.files}.difference(programs_here, pages)
+        listing.vendored, listing.files = Counter(map(_vendor, others)), [*programs_here, *pages]
+    else:
+        listing.code = Counter(Path(path).suffix.lower() for path in programs)
+
+
+def _vendor(path: str) -> str:
+    """Return the folder of other people's code that a file is in, "" if it is in none."""
+    return next((f"{name}/" for name in path.split("/")[:-1] if name in VENDORED), "")
 
 
 def _has_all_pages(entry: os.DirEntry[str]) -> bool:

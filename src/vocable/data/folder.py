@@ -14,16 +14,17 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
+from vocable.core.code_files import code_language, module_name
 from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
 from vocable.core.lfs import POINTER, is_pointer
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
-from vocable.data.pages.blocks import Page, PageError
+from vocable.data.pages.blocks import Page, PageError, Part
 from vocable.data.pages.budget import budget_of
 from vocable.data.pages.furniture import repeated_lines, sample, without_furniture
 from vocable.data.pages.reader import FILE_READERS, PageReader, file_text
-from vocable.data.pages.sections import TEXT_FRAGMENT, Part, parts
+from vocable.data.pages.sections import TEXT_FRAGMENT, parts
 from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
@@ -47,17 +48,17 @@ class FolderItem(NamedTuple):
     fault: str = ""
 
 
-def check_folder(folder: Path, *, all_pages: bool = False) -> tuple[FolderFiles, str]:
+def check_folder(folder: Path, *, all_pages: bool = False, code: bool | None = None) -> tuple[FolderFiles, str]:
     """Return the files of a folder of documents, and a line about files left out ("" without such files).
 
-    With `all_pages`, they include pages that generators made of other pages.
+    With `all_pages`, they include pages that generators made of other pages; `code` is as in `files_of`.
 
     Raises:
         DataError: a folder cannot be read, or has no readable file.
     """
     source = str(folder)
     try:
-        files = files_of(folder, all_pages=all_pages)
+        files = files_of(folder, all_pages=all_pages, code=code)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
     left_out, hint = _left_out(files), ""
@@ -80,6 +81,12 @@ def _left_out(files: FolderFiles) -> str:
         counts.append(f"{number} ({_names(hidden)})")
     if files.copies:
         counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of pages ({_names(files.copies)})")
+    if files.code:
+        counts.append(
+            f"{counted(files.code.total(), 'file')} of code ({_names(files.code)}; `index --code` reads them)"
+        )
+    if files.vendored:
+        counts.append(f"{counted(files.vendored.total(), 'file')} of other people's code ({_names(files.vendored)})")
     if files.lists:
         number = counted(files.lists.total(), "page")
         counts.append(f"{number} of lists and sources (by {_names(files.lists)}; `index --all-pages` reads them)")
@@ -91,11 +98,14 @@ def _names(counts: Counter[str]) -> str:
     return ", ".join([*names, *["…"] * (len(counts) > SHOWN)])
 
 
-def folder_items(folder: Path, files: Sequence[str], among: Sequence[str] = ()) -> Iterator[FolderItem]:
+def folder_items(
+    folder: Path, files: Sequence[str], among: Sequence[str] = (), *, has_code: bool = False, all_pages: bool = False
+) -> Iterator[FolderItem]:
     """Yield the documents of the files of a folder, and the faults of files that cannot be read as text.
 
     `among` are all files of the folder, by default the same, whose pages of HTML show which lines they repeat. Log a
-    warning about files with remarks, such as front matter that is read as text.
+    warning about files with remarks, such as front matter that is read as text. If the folder `has_code`, a field of
+    each document says whether it is code or a page; with `all_pages`, code that a program wrote is read, too.
 
     Raises:
         DataError: a file cannot be read, or no file has a text.
@@ -104,8 +114,15 @@ def folder_items(folder: Path, files: Sequence[str], among: Sequence[str] = ()) 
     with PageReader() as reader:
         repeated = _repeated(reader, folder, [file for file in among or files if _is_html(file)])
         for number, file in enumerate(files, start=1):
-            for item in _file_items(reader, folder, file, remarks, repeated if _is_html(file) else frozenset()):
+            if code_language(file):
+                items = _code_items(reader, folder, file, remarks, all_pages)
+            else:
+                items = _file_items(reader, folder, file, remarks, repeated if _is_html(file) else frozenset())
+            for item in items:
                 empty = False
+                if has_code and item.row is not None:
+                    kind = "code" if code_language(file) else "page"
+                    item = item._replace(row={**item.row, "fields": {**item.row["fields"], "kind": kind}})
                 if item.fault and is_first:
                     item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
                 yield item
@@ -138,7 +155,7 @@ def _also(folder: Path, files: Sequence[str]) -> str:
 
 def _is_unreadable(path: Path) -> bool:
     try:
-        if path.suffix.lower() not in FILE_READERS:
+        if path.suffix.lower() not in FILE_READERS and not code_language(path.name):
             file_text(path)
     except PageError:
         return True
@@ -195,6 +212,39 @@ def _file_items(
         yield FolderItem(shown, part.line, _row(part, page, file, following))
 
 
+def _code_items(
+    reader: PageReader, folder: Path, file: str, remarks: _Remarks, all_pages: bool
+) -> Iterator[FolderItem]:
+    """Yield the documents of a file of source code; a file that cannot be read is left out, with a remark."""
+    path = folder / file
+    shown = _shown(str(path))
+    try:
+        if is_pointer(path) or shown != str(path):
+            raise PageError("pointers of Git LFS" if shown == str(path) else "files whose name is not UTF-8", 1)
+        page = reader.page(path)
+    except (PageError, OSError) as error:
+        what = str(error) if isinstance(error, PageError) else f"unreadable ({error.strerror})"
+        remarks[what, f"{what} left out"].append(shown)
+        return
+    if page.is_generated and not all_pages:
+        what = "generated code"
+        remarks[what, f"{what} left out (`index --all-pages` reads it)"].append(shown)
+        return
+    if page.unreadable:
+        remarks["code", "characters not in UTF-8 read as Windows-1252"].append(shown)
+    if page.left_out:
+        remarks[page.left_out, f"{page.left_out} left out"].append(shown)
+    module = module_name(file)
+    for part, following in pairwise(chain(page.code, [None])):
+        assert part is not None
+        heading = BETWEEN.join(filter(None, [module, part.path]))
+        fields: dict[str, object] = {"path": heading, "file": file, "language": code_language(file)}
+        fields |= {"line": part.line, "last_line": part.last_line}
+        fields |= {FOLLOWING: _name(following, file)} if following is not None else {}
+        row = {"id": _name(part, file), "title": part.title or module, "text": part.text, "fields": fields}
+        yield FolderItem(shown, part.line, row)
+
+
 def _row(part: Part, page: Page, file: str, following: Part | None) -> Row:
     """Return the row of a part of a page; it names the part that follows, since an index keeps no order."""
     fields: dict[str, object] = {"path": part.path, "file": file}
@@ -246,8 +296,11 @@ def fragment(document: Document) -> str:
 
 
 def _with_url(document: Document, base: str) -> Document:
-    file = str(document.fields["file"])
-    url = f"{base}/{quote(published(file))}{fragment(document)}"
+    file, kind = str(document.fields["file"]), document.fields.get("kind")
+    if kind == "code":
+        url = f"{base}/{quote(file)}#L{document.fields['line']}-L{document.fields['last_line']}"
+    else:  # beside code, a page is a file of a repository, too
+        url = f"{base}/{quote(file if kind else published(file))}{fragment(document)}"
     fields = {**document.fields, "path": document.fields["path"], "file": file, "url": url}
     return document._replace(fields=fields)
 

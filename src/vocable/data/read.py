@@ -44,19 +44,22 @@ def read_corpus(
     folder: StrPath | None = None,
     inside: str = "",
     all_pages: bool = False,
+    code: bool | None = None,
 ) -> Iterator[Document]:
     """Return the documents of a source (`vocable.data` lists the kinds of sources), one at a time.
 
     `bad` tolerates and counts bad lines. By default the enclosing `tolerating` block does; without a block, the first
     bad line raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have
     documents without text. With `folder`, the source is this folder, or `inside` it a file or a folder with a slash;
-    `all_pages` includes pages that generators made of other pages.
+    `all_pages` includes pages that generators made of other pages; `code` reads source code, too, by default where
+    there is at least as much of it as pages.
 
     Raises:
         DataError: the source is missing (at once), or a line is bad or the file damaged (when it is reached).
     """
     if folder is not None:
-        return records(folder_stream(Path(folder), inside=inside, all_pages=all_pages), DOCUMENT, bad or tolerance())
+        stream = folder_stream(Path(folder), inside=inside, all_pages=all_pages, code=code)
+        return records(stream, DOCUMENT, bad or tolerance())
     return _read(source, DOCUMENT, bad)
 
 

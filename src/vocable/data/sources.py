@@ -199,11 +199,18 @@ def _file(path: Path, kind: Kind[object], *, numbers: bool = False) -> Stream:
     return Stream(source, stem, lines, *known[extension])
 
 
-def folder_stream(path: Path, kind: Kind[object] = DOCUMENT, *, inside: str = "", all_pages: bool = False) -> Stream:
+def folder_stream(
+    path: Path,
+    kind: Kind[object] = DOCUMENT,
+    *,
+    inside: str = "",
+    all_pages: bool = False,
+    code: bool | None = None,
+) -> Stream:
     """Return the stream of the documents of a folder of pages, or of a page or a folder `inside` it.
 
-    With `all_pages`, they include pages that generators made of other pages. Raises `DataError` if the folder, or the
-    part of it, has no pages.
+    With `all_pages`, they include pages that generators made of other pages; `code` is as in `files_of`. Raises
+    `DataError` if the folder, or the part of it, has no pages.
     """
     from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row  # with parsers of the formats
 
@@ -215,7 +222,7 @@ def folder_stream(path: Path, kind: Kind[object] = DOCUMENT, *, inside: str = ""
         instead = f": cloze:{path} makes examples of them" if kind.name == "example" else ""
         raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
     # A part of the folder has the part's name. For the whole folder, a warning tells what is not read.
-    listing, left_out = check_folder(path, all_pages=all_pages)
+    listing, left_out = check_folder(path, all_pages=all_pages, code=code)
     files, name = listing.files, path.resolve().name
     if inside:
         source, name = str(path / inside), Path(inside).stem
@@ -224,7 +231,8 @@ def folder_stream(path: Path, kind: Kind[object] = DOCUMENT, *, inside: str = ""
             raise DataError(f"no such page among the documents of {path}", source=source)
     elif left_out:
         warn_once(f"{source}: {left_out}")
-    items = numbered(lambda: folder_items(path, files, listing.files), source)
+    has_code = listing.has_code
+    items = numbered(lambda: folder_items(path, files, listing.files, has_code=has_code, all_pages=all_pages), source)
     return Stream(source, name, items, item_row, EXPECTED, several=True)
 
 

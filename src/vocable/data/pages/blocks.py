@@ -72,11 +72,35 @@ class Remark(NamedTuple):
     line: int
 
 
+class Part(NamedTuple):
+    """A document of a page: a section, several small sections, or a part of a large section; or a part of source code.
+
+    Args:
+        anchor: the anchor of its first heading; None before the first heading.
+        number: the number of the part of a large section, from 1.
+        title: its first heading.
+        path: the headings above it and its first heading, from the top, without repetitions and general headings.
+        text: the text after the first heading.
+        line: the line of its first block, counted from 1.
+        last_line: of source code, its last line.
+    """
+
+    anchor: str | None
+    number: int
+    title: str
+    path: str
+    text: str
+    line: int
+    last_line: int = 0
+
+
 class Page(NamedTuple):
     """The blocks of a page in order, its title if it has one apart from the headings, and further fields.
 
     With `makes_anchors`, a site makes an anchor of a heading that has none in the page. `unreadable` counts characters
     that are not in the encoding of the page. `left_out` names parts that many pages repeat.
+
+    Source code has no blocks but `code`, its documents; `is_generated` if a program wrote it.
     """
 
     blocks: list[Block]
@@ -86,6 +110,8 @@ class Page(NamedTuple):
     makes_anchors: bool = True
     unreadable: int = 0
     left_out: str = ""
+    code: tuple[Part, ...] = ()
+    is_generated: bool = False
 
 
 class Anchors:

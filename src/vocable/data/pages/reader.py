@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from vocable.core.code_files import code_language
+from vocable.data.code.source import code_page
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.asciidoc import asciidoc_page
 from vocable.data.pages.blocks import Block, Page, PageError
@@ -128,6 +130,8 @@ def _page_or_fault(path: Path, size: int) -> Page | _Fault:
 
 def _page(path: Path) -> Page:
     ending = path.suffix.lower()
+    if code_language(path.name):
+        return code_page(path)
     if ending in FILE_READERS:
         return FILE_READERS[ending](path)
     text, unreadable = file_text(path)

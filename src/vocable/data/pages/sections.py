@@ -11,10 +11,9 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from urllib.parse import quote
 
-from vocable.data.pages.blocks import Anchors, Block, Page
+from vocable.data.pages.blocks import Anchors, Block, Page, Part
 from vocable.data.records import BETWEEN
 
 FEW_WORDS = 60  # sections with fewer words are merged with neighbours until the group has that many
@@ -44,26 +43,6 @@ GENERAL = re.compile(  # headings by Javadoc, Doxygen and rustdoc, which say not
     r"|((auto )?trait )?implementations|((required|provided) )?methods",
     re.IGNORECASE,
 )
-
-
-class Part(NamedTuple):
-    """A section, several small sections, or a part of a large section.
-
-    Args:
-        anchor: the anchor of its first heading; None before the first heading.
-        number: the number of the part of a large section, from 1.
-        title: its first heading.
-        path: the headings above it and its first heading, from the top, without repetitions and general headings.
-        text: the text after the first heading.
-        line: the line of its first block, counted from 1.
-    """
-
-    anchor: str | None
-    number: int
-    title: str
-    path: str
-    text: str
-    line: int
 
 
 @dataclass
@@ -113,7 +92,7 @@ def parts(page: Page, name: str) -> Iterator[Part]:
         # The path has the headings above, without general headings such as Methods.
         above = [name for name in first.above if name != first.heading and not GENERAL.fullmatch(name)]
         path = BETWEEN.join([*(name[:MOST_ABOVE] for name in above), first.heading])
-        for number, part_blocks in enumerate(_cut(blocks), start=1):
+        for number, part_blocks in enumerate(cut(blocks), start=1):
             line = first.line if number == 1 else part_blocks[0].line
             text = "\n\n".join(block.text for block in part_blocks)
             yield Part(anchor=first.anchor, number=number, title=first.heading, path=path, text=text, line=line)
@@ -208,7 +187,7 @@ def _join_last(groups: list[list[_Section]], size: int, least: int = 1) -> None:
         groups[-1] += last
 
 
-def _cut(blocks: list[Block]) -> Iterator[list[Block]]:
+def cut(blocks: list[Block]) -> Iterator[list[Block]]:
     """Yield all blocks, or parts of about equal size, of at most `MOST_WORDS` each."""
     pieces = [piece for block in blocks for piece in _pieces(block)]
     sizes = [size_of(piece.text) for piece in pieces]
