@@ -142,7 +142,7 @@ def test_options_that_do_not_go_with_watching(
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_service_follows_its_folder(opened: Collection, folder: Path, workers: int) -> None:
     with (
-        serving(Path(opened.place), "--watch", folder, "--workers", workers) as process,
+        serving(Path(opened.place), "--watch", folder, "--workers", workers, fresh=workers > 1) as process,
         httpx.Client(base_url=process.url, timeout=60) as http,
     ):
 
