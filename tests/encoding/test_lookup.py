@@ -36,13 +36,13 @@ def expected(texts: list[str]) -> np.ndarray:
 
 @given(st.lists(st.text(st.sampled_from("aefoxn '-.9ü雪"), max_size=30), min_size=1, max_size=4))
 def test_a_looked_up_query_is_the_sum_of_its_tokens_at_length_one(texts: list[str]) -> None:
-    model = load_dense(BUILT_IN_DENSE, beside=BY_LOOKUP)
+    model = load_dense(BUILT_IN_DENSE, sparse=BY_LOOKUP)
     found = model.encode_query(texts, show_progress_bar=False)
     np.testing.assert_allclose(found, expected(texts), atol=1e-5)
 
 
 def test_looked_up_queries_are_near_encoded_queries_and_documents_are_encoded() -> None:
-    looked_up, encoded = load_dense(BUILT_IN_DENSE, beside=BY_LOOKUP), load_dense(BUILT_IN_DENSE)
+    looked_up, encoded = load_dense(BUILT_IN_DENSE, sparse=BY_LOOKUP), load_dense(BUILT_IN_DENSE)
     queries = ["how to remove duplicates from a list", "treatment of lung cancer", "history of the Norwegian language"]
     pairs = [model.encode_query(queries, show_progress_bar=False) for model in (looked_up, encoded)]
     assert (pairs[0] * pairs[1]).sum(axis=1).min() > 0.7

@@ -129,7 +129,7 @@ def index(
     if dense is None and encoded.loaded is not None and holds_dense:
         dense = dense_beside(encoded.model)
     dimensions = encoded.dimensions if dense is None and holds_dense else None
-    dense_model = None if dense is None else load_dense(dense, device, beside=encoded.model)
+    dense_model = None if dense is None else load_dense(dense, device, sparse=encoded.model)
 
     # The settings, by which a repeated call resumes or refuses.
     settings = CollectionSettings(

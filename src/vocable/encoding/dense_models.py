@@ -1,7 +1,7 @@
 """Models that give a collection its dense vectors, in addition to the sparse model.
 
 A graph with its pooling encodes without PyTorch. `vocable.torch_models.export_dense` writes its folder, which has
-`dense_graph.json`, tokenizer.json and the graph. vocable-mini-dense also has a table in which queries are looked up.
+`dense_graph.json`, tokenizer.json and the graph. vocable-mini-dense also has a table for looked-up queries.
 
 Letters: b or m texts, d dimensions.
 """
@@ -154,15 +154,15 @@ def dense_beside(model: str) -> str | None:
     return BUILT_IN_DENSE if model in (BUILT_IN_MODEL, BY_LOOKUP) else None
 
 
-def load_dense(name: str, device: str | None = None, *, beside: str | None = None) -> DenseModel:
+def load_dense(name: str, device: str | None = None, *, sparse: str | None = None) -> DenseModel:
     """Load a model of dense vectors: a graph, which computes on a CPU, or a model of sentence-transformers.
 
-    `beside` names the sparse model: beside vocable-mini-doc, vocable-mini-dense looks up its queries, too. Raises
+    `sparse` names the sparse model of the collection: vocable-mini-dense looks up queries with vocable-mini-doc. Raises
     `ModelError` if the model cannot be loaded, and `MissingExtraError` if it needs PyTorch, which is not installed.
     """
     if name == BUILT_IN_DENSE or is_dense_graph(name):
         check_files(name)
-        return DenseGraph(locate(name), looks_up=name == BUILT_IN_DENSE and beside == BY_LOOKUP)
+        return DenseGraph(locate(name), looks_up=name == BUILT_IN_DENSE and sparse == BY_LOOKUP)
     library = require_extra("sentence_transformers", "train")
     try:
         with torch_library().without_bars():
@@ -180,7 +180,7 @@ def dense_fingerprint(model: object) -> Parts:
 def load_dense_beside(model: str) -> DenseModel | None:
     """Load the dense model that goes with a sparse model by default; errors as in `load_dense`."""
     name = dense_beside(model)
-    return None if name is None else load_dense(name, beside=model)
+    return None if name is None else load_dense(name, sparse=model)
 
 
 def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:

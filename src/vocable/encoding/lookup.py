@@ -58,7 +58,7 @@ class VectorTable(NamedTuple):
         return cls(np.rint(vectors / np.maximum(scales, 1e-12)[:, None]).astype(np.int8), scales)
 
     def looked_up(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the sum of the rows of each text's tokens, at length 1, [b, d]; zeros if no token is known."""
+        """Return the sum of the rows of each text's tokens, at length 1, [b, d]; zeros without known tokens."""
         sums = [self.scales[tokens] @ self.rows[tokens].astype(np.float32) for tokens in map(list, ids)]
         vectors = np.array(sums, dtype=np.float32).reshape(len(sums), self.rows.shape[1])
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
