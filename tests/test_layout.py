@@ -47,7 +47,7 @@ SHARED = {
     "data/pages/test_sections.py": ["data.pages.blocks"],
     "data/pages/test_webpage.py": ["data.pages.tags"],
     "encoding/test_dense_graph.py": ["encoding.dense_models", "encoding.models"],
-    "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
+    "encoding/test_text_encoder.py": ["encoding.encode", "encoding.protocol"],
     "engines/test_lost_shards.py": ["engines.kept_counts", "engines.lucene_answers"],
     "engines/test_segmented.py": ["engines.numbered_words"],
     "engines/test_stores.py": [

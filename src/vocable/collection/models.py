@@ -84,7 +84,7 @@ class CollectionModels:
         """The model of the dense vectors."""
         if self._settings.dense is None or self.dense_inside:
             raise ArgumentError(f"{self._place}: it was made without dense vectors of another model")
-        model = load_dense(self._settings.dense, self.device)
+        model = load_dense(self._settings.dense, self.device, sparse=self.name)
         if not self.allow_changed:
             stored, now = self._settings.dense_fingerprint or {}, dense_fingerprint(model)
             refuse_differences(stored, now, f"{self._place}: {self._settings.dense}", INDEX_AGAIN)

@@ -1,7 +1,7 @@
 """Models that give a collection its dense vectors, in addition to the sparse model.
 
 A graph with its pooling encodes without PyTorch. `vocable.torch_models.export_dense` writes its folder, which has
-`dense_graph.json`, tokenizer.json and the graph.
+`dense_graph.json`, tokenizer.json and the graph. vocable-mini-dense also has a table for looked-up queries.
 
 Letters: b or m texts, d dimensions.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
 
@@ -22,7 +23,8 @@ from vocable.core.threads import cpu_threads
 from vocable.encoding.graph import GRAPH_BATCH_TOKENS, TOKENIZER, GraphTokenization
 from vocable.encoding.graph_sessions import GRAPHS, Session, open_session, padded
 from vocable.encoding.graph_settings import GraphFormat, files_checksum
-from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, check_files, locate
+from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, BY_LOOKUP, check_files, locate
+from vocable.encoding.lookup import VectorTable, read_tables
 from vocable.encoding.model_fingerprint import relevant, tokenizer_digest
 from vocable.encoding.protocol import Role
 from vocable.encoding.runtimes import torch_library
@@ -30,7 +32,7 @@ from vocable.encoding.vectors import Parts
 from vocable.errors import ModelError, require_extra
 from vocable.options import Count, CountOrZero
 
-DENSE_GRAPH = "dense_graph.json"
+DENSE_GRAPH, QUERY_VECTORS = "dense_graph.json", "query_vectors.safetensors"
 
 
 @dataclass(frozen=True)
@@ -50,16 +52,15 @@ class DenseGraphSettings:
 class DenseGraph:
     """A graph of a dense model, with the methods of `SentenceTransformer` that a collection calls."""
 
-    def __init__(self, place: str | Path) -> None:
-        """Open the folder of a graph; raise `ModelError` if a file is missing or damaged."""
+    def __init__(self, place: str | Path, *, looks_up: bool = False) -> None:
+        """Open the folder of a graph, whose queries may be looked up; `ModelError` if a file is missing or damaged."""
         self.place = Path(place)
         self.settings = read_record(self.place / DENSE_GRAPH, DenseGraphSettings, error=ModelError)
         self.tokenization = GraphTokenization(self.place / TOKENIZER, [], None, self.settings.tokens)
         self._graph = self.place / GRAPHS[self.settings.format][self.settings.int8]
-        pool = ThreadPoolExecutor(1)  # loads the graph while the caller reads other files
-        expected = self._graph, self.settings.format, None, self.settings.dimensions
-        self._session: Future[Session] = pool.submit(open_session, *expected)
-        pool.shutdown(wait=False)
+        self._table = VectorTable(*read_tables(self.place / QUERY_VECTORS, "rows", "scales")) if looks_up else None
+        if not looks_up:  # a search loads the graph while it reads other files
+            _ = self.session
 
     def get_embedding_dimension(self) -> int:
         """Return d."""
@@ -71,6 +72,8 @@ class DenseGraph:
 
     def encode_query(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> np.ndarray:
         """Return the unit vectors of queries, float32 [b, d]."""
+        if self._table is not None:
+            return self._table.looked_up(self._tokens(texts, "query"))
         return self._encoded(texts, "query")
 
     def encode_document(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> np.ndarray:
@@ -81,12 +84,26 @@ class DenseGraph:
         """Return the parts of the model that its vectors depend on."""
         graph = files_checksum(sorted(self._graph.parent.iterdir()))
         settings = relevant({name: value for name, value in asdict(self.settings).items() if name != "model"})
-        return {"graph": graph, "tokenizer": tokenizer_digest(self.tokenization.tokenizer), **settings}
+        table = {} if self._table is None else {"query_vectors": files_checksum([self.place / QUERY_VECTORS])}
+        return {"graph": graph, "tokenizer": tokenizer_digest(self.tokenization.tokenizer), **table, **settings}
+
+    @cached_property
+    def session(self) -> Future[Session]:
+        """The graph, which a thread loads."""
+        pool = ThreadPoolExecutor(1)
+        expected = self._graph, self.settings.format, None, self.settings.dimensions
+        session = pool.submit(open_session, *expected)
+        pool.shutdown(wait=False)
+        return session
+
+    def _tokens(self, texts: Sequence[str], role: Role) -> list[list[int]]:
+        """Return the token ids of texts as far as they are read, special tokens included."""
+        prompt = self.settings.prompts.get(role, "")
+        return self.tokenization.truncated([prompt + text for text in texts], self.settings.max_length, "right")
 
     def _encoded(self, texts: Sequence[str], role: Role) -> np.ndarray:
         """Encode texts in batches, longest texts first, each batch in one thread."""
-        prompt = self.settings.prompts.get(role, "")
-        ids = self.tokenization.truncated([prompt + text for text in texts], self.settings.max_length, "right")
+        ids = self._tokens(texts, role)
         vectors = np.zeros((len(texts), self.settings.dimensions), dtype=np.float32)
         order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
         batches = list[list[int]]()
@@ -95,7 +112,7 @@ class DenseGraph:
             batches.append(order[:size])
             order = order[size:]
 
-        session = self._session.result()
+        session = self.session.result()
 
         def encode(batch: list[int]) -> None:
             [vectors[batch]] = session.run(padded([ids[row] for row in batch], self.settings.padding, session.inputs))
@@ -134,17 +151,18 @@ def dense_beside(model: str) -> str | None:
 
     Beside the built-in model, dense vectors gain 0.03 nDCG@10 on cacm and 0.01 on scifact over the hybrid with BM25.
     """
-    return BUILT_IN_DENSE if model == BUILT_IN_MODEL else None
+    return BUILT_IN_DENSE if model in (BUILT_IN_MODEL, BY_LOOKUP) else None
 
 
-def load_dense(name: str, device: str | None = None) -> DenseModel:
+def load_dense(name: str, device: str | None = None, *, sparse: str | None = None) -> DenseModel:
     """Load a model of dense vectors: a graph, which computes on a CPU, or a model of sentence-transformers.
 
-    Raises `ModelError` if it cannot be loaded, and `MissingExtraError` if it needs PyTorch, which is not installed.
+    `sparse` names the sparse model of the collection: vocable-mini-dense looks up queries with vocable-mini-doc. Raises
+    `ModelError` if the model cannot be loaded, and `MissingExtraError` if it needs PyTorch, which is not installed.
     """
     if name == BUILT_IN_DENSE or is_dense_graph(name):
         check_files(name)
-        return DenseGraph(locate(name))
+        return DenseGraph(locate(name), looks_up=name == BUILT_IN_DENSE and sparse == BY_LOOKUP)
     library = require_extra("sentence_transformers", "train")
     try:
         with torch_library().without_bars():
@@ -162,7 +180,7 @@ def dense_fingerprint(model: object) -> Parts:
 def load_dense_beside(model: str) -> DenseModel | None:
     """Load the dense model that goes with a sparse model by default; errors as in `load_dense`."""
     name = dense_beside(model)
-    return None if name is None else load_dense(name)
+    return None if name is None else load_dense(name, sparse=model)
 
 
 def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:

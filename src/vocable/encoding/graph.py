@@ -34,7 +34,7 @@ from vocable.encoding.graph_settings import (
     has_weights,
     read_graph_settings,
 )
-from vocable.encoding.lookup import TableEncoder
+from vocable.encoding.lookup import TableEncoder, read_tables
 from vocable.encoding.model_fingerprint import of_role, relevant, tokenizer_digest
 from vocable.encoding.own_terms import TERMS_FILE, read_terms
 from vocable.encoding.protocol import (
@@ -196,7 +196,8 @@ class GraphModel(EncodingModel):
         else:
             tokenizer = self.tokenization_of(role)
             path = self.place / of_role.folder / QUERY_WEIGHTS
-        weights = _read_weights(path)
+        [weights] = read_tables(path, "weights")
+        weights = weights.astype(np.float32)
         return TableEncoder(self, tokenizer, lambda: weights, settings)
 
     def _role_settings(self, role: Role, max_length: int | None = None) -> RoleSettings:
@@ -205,18 +206,6 @@ class GraphModel(EncodingModel):
         if role == "query" and self._query_weights is not None:  # a table for the tokenizer of documents
             return RoleSettings(role, "", max_length or of_role.positions, None, *kept)
         return RoleSettings(role, of_role.prompt, max_length or of_role.max_length, of_role.max_terms, *kept)
-
-
-def _read_weights(path: Path) -> NDArray[np.float32]:
-    """Return a table of token weights, float32 [v]."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        weights: NDArray[np.float32] = load_file(regular(path))["weights"].astype(np.float32)
-    except (OSError, KeyError, SafetensorError) as error:
-        raise ModelError(f"{path}: the weights of queries are missing or damaged ({error})") from error
-    return weights
 
 
 class GraphEncoder(RoleEncoder):

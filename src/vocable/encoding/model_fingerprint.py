@@ -20,7 +20,13 @@ from vocable.encoding.protocol import TOKENIZING, Role
 from vocable.encoding.vectors import Parts
 from vocable.errors import VectorsError
 
-DIGESTS = {"weights", "graph", "tokenizer", "query_weights"}  # parts whose values tell a reader nothing
+DIGESTS = {
+    "weights",
+    "graph",
+    "tokenizer",
+    "query_weights",
+    "query_vectors",
+}  # parts whose values tell a reader nothing
 # Settings that do not change a vector, or that other parts of the fingerprint contain.
 WITHOUT_EFFECT = {
     "_name_or_path",

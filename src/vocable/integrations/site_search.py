@@ -70,7 +70,7 @@ def _indexed(documents: Sequence[Document], cache: Path, model: str) -> Collecti
     except VectorsError:
         shutil.rmtree(cache, ignore_errors=True)
         cache.parent.mkdir(parents=True, exist_ok=True)
-        return make_index(model, documents, cache)
+        return make_index(model, documents, cache, no_dense=True)  # a site has no dense vectors
     index.add(documents)
     index.delete(sorted(set(index.store.ids()) - {document.id for document in documents}))
     return index
