@@ -11,6 +11,7 @@ import pytest
 from annotated_types import Gt, Lt
 from typing_extensions import TypedDict, Unpack
 
+import vocable as vo
 from vocable import options as shared
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
@@ -158,7 +159,9 @@ def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:
 
 
 def test_the_language_of_words_is_english_by_default() -> None:
-    assert defaults(shared.IndexOptions)["language"] == defaults(shared.EvaluationOptions)["language"] == ENGLISH
+    assert defaults(shared.EvaluationOptions)["language"] == ENGLISH
+    with vo.index("vocable-mini-doc", ["A text."], no_dense=True) as index:
+        assert index.settings.language == ENGLISH
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from vocable.cli.verbs import read_verb
 
 # Options that a verb lacks, and why.
 ONLY_COMMAND = {
+    "add": {"watch"},  # in Python, `vocable.collection.watching.follow`
     "index": {"vectors"},  # further shards; in Python `model` is a list
     "search": {"query", "wacky_share", "full"},  # texts beside the source `queries`; a share of `wacky`; in print
     "explain": {"wacky_share", "allow_changed_model", "device"},  # in Python, of `load` and `open_index`

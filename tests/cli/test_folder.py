@@ -144,7 +144,7 @@ def test_one_page_of_the_folder_is_added(capsys: pytest.CaptureFixture[str], mod
     (folder / "new.txt").write_text("Lines of\na text.\n", encoding="utf-8")
     main(["add", str(output), str(page)])
     said = capsys.readouterr()
-    assert said.out.startswith("1 added, 1 unchanged; now 7 documents")
+    assert said.out.startswith("1 added, 1 replaced; now 7 documents")  # the section before names the one that follows
     assert "1 document, such as 'guide/a.md#more'" in said.err
     assert documents(output)["guide/a.md#less"]["url"] == "https://x.org/guide/a/#less"
     assert done(capsys, "add", output, folder / "new.txt").startswith("1 added; now 8 documents")

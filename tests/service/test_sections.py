@@ -65,7 +65,7 @@ def test_the_description_of_the_interface_names_parts_groups_and_pages(client: C
     schemas = client("GET", "/openapi.json").json()["components"]["schemas"]
     assert {"parts", "group", "sections"} <= schemas["FoundDocument"]["properties"].keys()
     assert {"hits", "pages"} <= schemas["SearchAnswer"]["properties"].keys()
-    assert schemas["FurtherSection"]["properties"].keys() == {"id", "title", "score", "url"}
+    assert schemas["FurtherSection"]["properties"].keys() == {"id", "title", "score", "url", "place"}
     assert schemas["ScoreParts"]["properties"].keys() == {"kinds", "words"}
 
 
