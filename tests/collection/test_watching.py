@@ -91,19 +91,22 @@ def test_many_files_are_one_change(opened: Collection, folder: Path) -> None:
         assert_follows(opened, folder)
 
 
-def test_a_file_that_cannot_be_read_stays_as_it_was(
-    opened: Collection, folder: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("others", [1, 2 * MOST_ALONE])
+def test_a_file_that_cannot_be_read_stays_as_it_was_and_the_others_are_added(
+    opened: Collection, folder: Path, others: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(follow(opened, str(folder))) as changes:
         after(changes)
         (folder / "one" / "page.md").write_bytes(b"\x00\xff binary \x00")
-        (folder / "good.md").write_text(page("good"))
-        assert next(changes).documents in (3, 4)
+        for number in range(others):  # the names stand before and after the name of the bad file
+            (folder / f"{'az'[number % 2]}{number}.md").write_text(page(f"number {number}"))
+        while len(opened) < 3 + others:
+            next(changes)
         assert any("page.md" in record.message for record in caplog.records)
         assert "one/page.md#one" in set(opened.store.ids())
         (folder / "one" / "page.md").write_text(page("one"))
         (folder / "better.md").write_text(page("better"))
-        while len(opened) < 5:
+        while len(opened) < 4 + others:
             next(changes)
         assert_follows(opened, folder)
 

@@ -30,6 +30,8 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
 
     Raises:
         ArgumentError: the folder is not the folder of the index, or a part of it.
+        DataError: a file cannot be read at the start.
+        InUseError: another process keeps on writing to the index.
         MissingExtraError: watchfiles is missing.
     """
     watch = require_extra("watchfiles", "watch").watch
@@ -53,16 +55,14 @@ def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]
     files = [path for path in existing if path.is_file() and _is_read(path, reads_code)]
     alone = len(paths) <= MOST_ALONE and not any(path.is_dir() for path in existing)
     counts = Counter[str]()
-    try:
-        # Delete what is gone.
-        if alone and len(existing) < len(paths):
-            names = [os.path.relpath(path, Path(part.folder).resolve()) for path in paths if path not in existing]
-            counts["deleted"] += opened.delete(_sections(opened, names)).deleted
-        # Add what is there; a file that is not read alone, such as one that Git ignores, is left to the whole folder.
-        for path in files if alone else [Path(folder)]:
-            counts.update(_added(opened, path, folder))
-    except (DataError, OSError) as error:
-        logger.warning("%s", error)
+    # Delete what is gone.
+    if len(existing) < len(paths):
+        names = [os.path.relpath(path, Path(part.folder).resolve()) for path in paths if path not in existing]
+        counts["deleted"] += opened.delete(_sections(opened, names)).deleted
+    # Add what is there: many files in one pass, unless one of them cannot be read.
+    if alone or not _added(opened, Path(folder), counts):
+        for path in files:
+            _added(opened, path, counts)
     changed = {name: counts[name] for name in ("added", "replaced", "unchanged", "deleted")}
     differs = changed["added"] or changed["replaced"] or changed["deleted"]
     return Changed(**changed, documents=len(opened)) if differs else None
@@ -72,11 +72,14 @@ def _is_read(path: Path, reads_code: bool) -> bool:
     return path.suffix.lower() in ENDINGS or (reads_code and bool(code_language(path.name)))
 
 
-def _added(opened: Collection, path: Path, folder: str) -> dict[str, int]:
+def _added(opened: Collection, path: Path, counts: Counter[str]) -> bool:
+    """Add a file or folder, and its counts; return False, after a warning, if it cannot be read."""
     try:
-        return add(opened, path, replace=True).to_json()
-    except DataError:
-        return add(opened, folder, replace=True).to_json()
+        counts.update(add(opened, path, replace=True).to_json())
+    except (DataError, OSError) as error:
+        logger.warning("%s", error)
+        return False
+    return True
 
 
 def _sections(opened: Collection, names: Iterable[str]) -> list[str]:
