@@ -28,6 +28,7 @@ from scipy.sparse import csr_array, load_npz, save_npz
 
 SIZE, TERMS, QUERY_TERMS, QUERIES, K = 30_522, 120, 46, 200, 10
 PART = 8_192  # documents of a write
+DISTINCT = 128 * PART  # vectors that are drawn; further documents repeat them under other ids
 SMALL = 100  # documents of a small write
 FILTERS = ("n<3", "kind=a and n>=5")
 
@@ -47,7 +48,7 @@ def draw(folder: Path, count: int) -> None:
     from search import random_vectors  # of this folder; a peer cannot import it
 
     save_npz(folder / "queries.npz", random_vectors(QUERIES, QUERY_TERMS, "zipf", np.random.default_rng(1)))
-    for start in range(0, count, PART):
+    for start in range(0, min(count, DISTINCT), PART):
         rng = np.random.default_rng(100 + start)
         save_npz(
             folder / f"{start}.npz", random_vectors(min(PART, count - start), TERMS, "zipf", rng), compressed=False
@@ -57,7 +58,8 @@ def draw(folder: Path, count: int) -> None:
 def parts(given: Step) -> Iterator[tuple[list[str], csr_array]]:
     """Yield the ids and vectors of documents, in parts of a size; the same documents for every size."""
     for start in range(0, given.documents, PART):
-        matrix = csr_array(load_npz(Path(given.folder, f"{start}.npz")))
+        matrix = csr_array(load_npz(Path(given.folder, f"{start % DISTINCT}.npz")))
+        matrix = matrix[: given.documents - start]
         for first in range(0, matrix.shape[0], given.size):
             part = matrix[first : first + given.size]
             yield [f"d{start + first + row:08}" for row in range(part.shape[0])], part

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from vocable.core.verified import Verified, cache_folder
+from vocable.core.verified import Verified, cache_folder, remembered
 from vocable.data import Document
 from vocable.engines.folder import FolderStore
 from vocable.errors import VectorsError
@@ -166,6 +166,71 @@ def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("vocable.core.verified.sys", SimpleNamespace(platform="win32"))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert cache_folder() == tmp_path / "local" / "vocable"
+
+
+@pytest.fixture
+def digested(tmp_path: Path) -> tuple[list[Path], list[int]]:
+    """Two files with a recorded digest, and the sizes of all contents that were digested."""
+    paths = [tmp_path / "model" / name for name in ("a", "b")]
+    paths[0].parent.mkdir()
+    for path in paths:
+        path.write_bytes(b"content")
+    wait()
+    sizes = list[int]()
+    assert digest(paths, sizes) == digest(paths, sizes) == "content content"
+    assert sizes == [14]
+    return paths, sizes
+
+
+def digest(paths: list[Path], sizes: list[int], kind: str = "joined") -> str:
+    def compute() -> str:
+        contents = [path.read_text() for path in paths if path.exists()]
+        sizes.append(sum(map(len, contents)))
+        return " ".join(contents)
+
+    return remembered(kind, paths, compute)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_files_are_digested_again(digested: tuple[list[Path], list[int]], change: str) -> None:
+    paths, sizes = digested
+    CHANGES[change](paths[1])
+    expected = " ".join(path.read_text() for path in paths if path.exists())
+    assert digest(paths, sizes) == expected
+    assert len(sizes) == 2
+
+
+def test_digests_of_other_kinds_and_files_are_kept_apart(digested: tuple[list[Path], list[int]]) -> None:
+    paths, sizes = digested
+    paths[1].write_bytes(b"other")
+    wait()
+    assert [digest([path], sizes) for path in paths] == ["content", "other"]
+    assert digest(paths, sizes, "another kind") == digest(paths, sizes) == "content other"
+    assert sizes == [14, 7, 5, 12, 12]
+    assert [digest([path], sizes) for path in paths] == ["content", "other"]
+    assert sizes == [14, 7, 5, 12, 12]
+
+
+@pytest.mark.parametrize("damage", [*RECORDS, "a digest alone", "no text"])
+def test_damaged_records_of_digests_are_ignored(
+    digested: tuple[list[Path], list[int]], cache: Path, damage: str
+) -> None:
+    paths, sizes = digested
+    file = record(cache.with_name("digests"))
+    [name], [states, _] = json.loads(file.read_text()), next(iter(json.loads(file.read_text()).values()))
+    values = {"a digest alone": "content content", "no text": [states, 7]}
+    if damage in values:
+        file.write_text(json.dumps({name: values[damage]}))
+    else:
+        RECORDS[damage](file)
+    assert digest(paths, sizes) == "content content"
+    assert sizes == [14, 14]
+
+
+def test_files_that_were_just_written_have_no_recorded_digest(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    assert digest([tmp_path / "a"], []) == "content"
+    assert not cache.with_name("digests").exists()
 
 
 @pytest.fixture

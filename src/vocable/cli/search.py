@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCH = 256  # queries that are encoded together
 # SciPy copies all names of NumPy, and so imports parts that NumPy itself imports only when they are used. A search
 # needs none of these parts, and importing them would take a tenth of a second.
-LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
+LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.polynomial", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
     "wacky": (Path | None, "Mark the wacky terms, by the scores of vocable measure-wackiness."),

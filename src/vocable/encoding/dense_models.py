@@ -25,7 +25,7 @@ from vocable.encoding.graph_sessions import GRAPHS, Session, open_session, padde
 from vocable.encoding.graph_settings import GraphFormat, files_checksum
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, BY_LOOKUP, check_files, locate
 from vocable.encoding.lookup import VectorTable, read_tables
-from vocable.encoding.model_fingerprint import relevant, tokenizer_digest
+from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import Role
 from vocable.encoding.runtimes import torch_library
 from vocable.encoding.vectors import Parts
@@ -85,7 +85,7 @@ class DenseGraph:
         graph = files_checksum(sorted(self._graph.parent.iterdir()))
         settings = relevant({name: value for name, value in asdict(self.settings).items() if name != "model"})
         table = {} if self._table is None else {"query_vectors": files_checksum([self.place / QUERY_VECTORS])}
-        return {"graph": graph, "tokenizer": tokenizer_digest(self.tokenization.tokenizer), **table, **settings}
+        return {"graph": graph, "tokenizer": self.tokenization.digest, **table, **settings}
 
     @cached_property
     def session(self) -> Future[Session]:

@@ -13,11 +13,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
@@ -25,6 +26,7 @@ from tokenizers.normalizers import Normalizer
 
 from vocable.core.storage import regular
 from vocable.core.threads import cpu_threads
+from vocable.core.verified import remembered
 from vocable.encoding.graph_sessions import GRAPHS, INPUTS, Session, open_session, padded
 from vocable.encoding.graph_settings import (
     GRAPH_SETTINGS,
@@ -49,7 +51,7 @@ from vocable.encoding.protocol import (
     Tokenization,
 )
 from vocable.encoding.tokens import Surface, special_columns_of, special_ids, token_surfaces
-from vocable.encoding.vectors import Parts, token_names
+from vocable.encoding.vectors import Parts, token_names, vocabulary_fingerprint
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import DType
 
@@ -118,6 +120,13 @@ class GraphModel(EncodingModel):
             return list(self.own_terms)
         return token_names(self.tokenization_of("document").tokenizer, self.settings.size)
 
+    @cached_property
+    def vocabulary(self) -> str:
+        if self.own_terms is not None:
+            return vocabulary_fingerprint(self.terms)
+        path = self.tokenization_of("document").path
+        return remembered(f"terms {self.settings.size}", [path], lambda: vocabulary_fingerprint(self.terms))
+
     @property
     def tokenization(self) -> Tokenization:
         return self.tokenization_of("document" if self.looks_up("query") else "query")
@@ -138,7 +147,7 @@ class GraphModel(EncodingModel):
         for role, settings in self.settings.roles.items():
             read = relevant(asdict(settings)) | self._role_settings(role)._asdict()
             table = role == "query" and self._query_weights is not None
-            read["tokenizer"] = tokenizer_digest(self.tokenization_of("document" if table else role).tokenizer)
+            read["tokenizer"] = self.tokenization_of("document" if table else role).digest
             parts |= of_role(role, {name: value for name, value in read.items() if name not in ("role", "folder")})
         return parts
 
@@ -255,17 +264,20 @@ class GraphTokenization(Tokenization):
 
         `special` has the ids of the special tokens, `unknown` is the id of the unknown token.
         """
-        self.special, self.unknown = frozenset(special), unknown
+        self.path, self.special, self.unknown = path, frozenset(special), unknown
         try:
-            self.tokenizer = Tokenizer.from_file(str(regular(path)))
+            self.tokenizer = _tokenizer(regular(path).read_bytes())
         except Exception as error:  # the library raises nothing more precise
             raise ModelError(f"{path}: the tokenizer is missing or damaged ({error})") from error
         if (read := self.tokenizer.get_vocab_size()) > tokens:
             raise ModelError(f"{path}: another model's: it has {read:,} tokens, the graph {tokens:,}")
         added = self.tokenizer.get_added_tokens_decoder().items()
         self.marked = self.special | {i for i, token in added if token.special}
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the tokenizer as it was opened."""
+        return remembered(f"tokenizer {tokenizers.__version__}", [self.path], lambda: tokenizer_digest(self.tokenizer))
 
     @property
     def backend(self) -> Tokenizer:
@@ -308,6 +320,15 @@ class GraphTokenization(Tokenization):
 
     def surfaces(self) -> list[Surface | None]:
         return token_surfaces(self.tokenizer, self.special)
+
+
+@lru_cache(2)  # the sparse and the dense model of an index share one
+def _tokenizer(content: bytes) -> Tokenizer:
+    """Return the tokenizer of a file's content, without truncation and padding."""
+    tokenizer = Tokenizer.from_buffer(content)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def is_exported(place: str | Path) -> bool:

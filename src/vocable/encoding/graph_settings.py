@@ -8,7 +8,7 @@ Letters: v output terms.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Ge, Le
 
 from vocable.core.storage import read_record, regular
+from vocable.core.verified import remembered
 from vocable.encoding.protocol import Role
 from vocable.errors import ModelError
 from vocable.options import Count, CountOrZero
@@ -86,14 +87,18 @@ READ_BYTES = 1 << 20  # bytes that are read at a time
 WEIGHT_FILES = "model*.safetensors"  # of a model or a module, perhaps in shards
 
 
-def files_checksum(files: Iterable[Path]) -> str:
-    """Return eight hexadecimal digits that change with the content of files."""
-    total = 0
-    for file in files:
-        with regular(file).open("rb") as content:
-            while part := content.read(READ_BYTES):
-                total = zlib.crc32(part, total)
-    return f"{total:08x}"
+def files_checksum(files: Sequence[Path]) -> str:
+    """Return eight hexadecimal digits that change with the content of files; unchanged files are not read again."""
+
+    def checksum() -> str:
+        total = 0
+        for file in files:
+            with regular(file).open("rb") as content:
+                while part := content.read(READ_BYTES):
+                    total = zlib.crc32(part, total)
+        return f"{total:08x}"
+
+    return remembered("crc32", files, checksum) if files else checksum()
 
 
 def weight_files(place: Path) -> list[Path]:
