@@ -32,7 +32,7 @@ from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.plans import evaluate_words
 from vocable.evaluation.retrievers import lexical_index
-from vocable.tuning.exam import EXAM_MEASURE, EXAM_RECALL, ExamAnswers, answer, change
+from vocable.tuning.exam import EXAM_MEASURE, EXAM_RECALL, ExamAnswers, answers, change
 from vocable.tuning.recipe import DOCUMENT_LENGTH
 from vocable.tuning.report import ALL_QUESTIONS, TRAINED, TuningReport
 from vocable.tuning.tune import tune
@@ -99,17 +99,16 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     dataset = load_dataset(f"beir:{folder}")  # not before: the tuning knows nothing of it
     words = lexical_index(dataset)
     places = {"before": model, "after": after}
-    encoded = (encode_dataset(load_encoder(place), dataset, title=title) for title, place in places.items())
-    answers = [answer(vectors, words, dataset) for vectors in encoded]
+    encoded = [encode_dataset(load_encoder(place), dataset, title=title) for title, place in places.items()]
     bm25 = evaluate_words(words, dataset, [EXAM_MEASURE]).values[EXAM_MEASURE]
-    measured = _measured(folder.name, report, bm25, answers)
+    measured = _measured(folder.name, report, bm25, answers(encoded, words, dataset))
     with replacing_folder(kept, settings) as work:
         write_record(work / MEASURED, asdict(measured))
     return measured
 
 
-def _measured(name: str, report: TuningReport, bm25: float, answers: Sequence[ExamAnswers]) -> Measured:
-    start, end = answers
+def _measured(name: str, report: TuningReport, bm25: float, sides: Sequence[ExamAnswers]) -> Measured:
+    start, end = sides
     queries = list(start.alone.per_query[EXAM_MEASURE])
     return Measured(
         collection=name,

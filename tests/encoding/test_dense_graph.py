@@ -15,11 +15,13 @@ from vocable.encoding.dense_models import (
     DENSE_GRAPH,
     DenseGraph,
     count_cut,
+    dense_beside,
     dense_fingerprint,
     is_dense_graph,
     load_dense,
 )
-from vocable.encoding.hub import BUILT_IN_DENSE, locate
+from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, BY_LOOKUP, locate
+from vocable.encoding.load import load_encoder
 from vocable.errors import ModelError
 
 TEXTS = ["a fox", "how to remove duplicates from a list while order is kept", "snow", "list " * 400, ""]
@@ -98,6 +100,28 @@ def test_another_dimension_is_not_this_graph(copied: Path) -> None:
     (copied / DENSE_GRAPH).write_text(json.dumps(settings | {"dimensions": 12}))
     with pytest.raises(ModelError):
         load_dense(str(copied)).encode_query(["fox"], show_progress_bar=False)
+
+
+@pytest.mark.parametrize("name", [BUILT_IN_MODEL, BY_LOOKUP])
+def test_the_built_in_dense_model_goes_with_models_that_have_its_tokens(name: str, tmp_path: Path) -> None:
+    assert dense_beside(load_encoder(name)) == BUILT_IN_DENSE
+    copy = shutil.copytree(locate(BUILT_IN_MODEL), tmp_path / "tuned")
+    assert dense_beside(load_encoder(copy)) == BUILT_IN_DENSE
+
+
+def test_no_dense_model_goes_with_other_tokens(backbone: Path) -> None:
+    assert dense_beside(load_encoder(backbone)) is None
+
+
+def test_no_dense_model_goes_with_a_model_of_both_vectors(m3: str) -> None:
+    assert dense_beside(load_encoder(m3)) is None
+
+
+def test_the_sparse_and_the_dense_model_share_one_tokenizer() -> None:
+    sparse, dense = load_encoder(BUILT_IN_MODEL), DenseGraph(locate(BUILT_IN_DENSE))
+    assert sparse.tokenization.backend is dense.tokenization.backend
+    assert sparse.tokenization.truncated(["a fox at night"], 4, "right") == [[101, 1037, 4419, 102]]
+    assert len(dense.tokenization.truncated(["a fox at night"], 256, "right")[0]) == 6
 
 
 def test_a_dense_graph_encodes_without_pytorch() -> None:

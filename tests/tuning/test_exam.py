@@ -27,7 +27,7 @@ from vocable.tuning.exam import (
     FEWEST_DOCUMENTS,
     MOST_QUESTIONS,
     ONE_IN,
-    answer,
+    answers,
     change,
     check_count,
     distinct,
@@ -220,18 +220,18 @@ def test_answers_to_the_exam_are_those_of_an_exact_search(
 ) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)
-    found = answer(encoded, lexical_index(exam.dataset), exam.dataset)
+    [found] = answers([encoded], lexical_index(exam.dataset), exam.dataset)
     scores = encoded.queries.toarray() @ encoded.documents.toarray().T
     places = {document.id: row for row, document in enumerate(exam.dataset.documents)}
-    answers = {judged.query_id: places[judged.doc_id] for judged in exam.dataset.judgments}
+    answer = {judged.query_id: places[judged.doc_id] for judged in exam.dataset.judgments}
     for row, query in enumerate(exam.dataset.queries):
-        mine = scores[row, answers[query.id]]
+        mine = scores[row, answer[query.id]]
         least, most = (scores[row] > mine).sum() + 1, (scores[row] >= mine).sum()  # ranks, with ties
         gain = found.alone.per_query[EXAM_MEASURE][query.id]
         limits = [1 / np.log2(rank + 1) if rank <= 10 and mine > 0 else 0.0 for rank in (most, least)]
         assert limits[0] - 1e-4 <= gain <= limits[1] + 1e-4
         assert found.alone.per_query[EXAM_RECALL][query.id] == float(mine > 0)  # of 90 documents all are found
-    assert set(found.hybrid.per_query[EXAM_MEASURE]) == set(answers)
+    assert set(found.hybrid.per_query[EXAM_MEASURE]) == set(answer)
     assert found.hybrid.per_query[EXAM_MEASURE] != found.alone.per_query[EXAM_MEASURE]
 
 

@@ -75,6 +75,10 @@ def test_more_minutes_are_never_worse(rate: float, step: float, minutes: float) 
     assert more.steps >= min(plan.steps, FEWEST_STEPS)
 
 
+def stages_of(seconds: float) -> dict[str, float]:
+    return {"before": seconds, "after": seconds, "dense": seconds}
+
+
 def test_a_plan_by_hand() -> None:
     speed = TuningSpeed(100.0, 6.0)
     plan = make_plan(reading(5_000), speed, 60)
@@ -91,6 +95,9 @@ def test_the_stages_of_a_plan_have_its_seconds() -> None:
     assert stages == {"train": 6.0 * plan.steps, "export-model": 6.0 * EXPORT_STEPS, "before": 50.0, "after": 50.0}
     assert list(plan.stages(asked=True, graph=True)) == ["before", "train", "export-model", "after"]
     assert list(plan.stages(asked=False, graph=False)) == ["train", "before", "after"]
+    beside = make_plan(reading(5_000), TuningSpeed(100.0, 6.0, models=3), 60)
+    assert beside.stages(asked=False, graph=False) == {"train": 6.0 * beside.steps, **stages_of(50.0)}
+    assert beside.expected_minutes == pytest.approx(plan.expected_minutes + 50 / 60)
 
 
 def test_a_short_time_takes_fewer_steps_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:

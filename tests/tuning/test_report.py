@@ -76,10 +76,10 @@ def test_the_verdict_names_each_kind_of_question_that_lost() -> None:
     assert "it lost on" not in judge(results).reason
     results["alone"] = results["alone"] | {"keywords": DOWN, "title": UP, "sentence": EVEN}
     results["hybrid"] = results["hybrid"] | {"keywords": EVEN, "title": DOWN, "sentence": EVEN}
-    reason = f"; it lost on keywords, {interval(DOWN)} alone; title, {interval(DOWN)} with BM25"
+    reason = f"; it lost on keywords, {interval(DOWN)} alone; title, {interval(DOWN)} as searched"
     assert judge(results).reason.endswith(reason)
     results["hybrid"]["keywords"] = DOWN
-    assert f"keywords, {interval(DOWN)} alone and {interval(DOWN)} with BM25" in judge(results).reason
+    assert f"keywords, {interval(DOWN)} alone and {interval(DOWN)} as searched" in judge(results).reason
     # A verdict without harm says on which questions.
     results["alone"][ALL_QUESTIONS] = results["hybrid"][ALL_QUESTIONS] = EVEN
     assert judge(results).verdict == "kept"
@@ -153,7 +153,7 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
     ):
         assert shown in page, shown
     assert "<m>" not in page
-    assert "dense" not in page
+    assert "--dense" not in page
 
 
 def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
@@ -161,8 +161,6 @@ def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
     for verdict in ("better", "kept"):
         tuned = replace(report, verdict=verdict, corpus="my docs", model="m")  # type: ignore[arg-type]
         assert tuned.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index"
-        of_mini = replace(tuned, model="vocable-mini", output=Path("out"))
-        assert of_mini.next_commands()[0] == "vocable index out 'my docs' -o my-index --dense vocable-mini-dense"
     assert replace(report, model="vocable-mini").next_commands()[0] == "vocable index vocable-mini docs/ -o my-index"
 
 

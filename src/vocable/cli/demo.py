@@ -26,7 +26,7 @@ from vocable.data import Document, Qrel, Query, pydocs
 from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
-from vocable.encoding.models import Model, model_name
+from vocable.encoding.models import Model, encoding_model
 from vocable.engines.protocols import Space
 from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.dataset import Dataset
@@ -211,7 +211,7 @@ def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
     encoded = encode_dataset(model, dataset)
     indexes: dict[Space, SpaceIndex] = {"bm25": lexical_index(dataset, time_queries=MEDIAN_OF)}
     indexes["sparse"] = sparse_index(encoded, time_queries=MEDIAN_OF)
-    if (dense := dense_index(encoded, load_dense_beside(model_name(model)))) is not None:
+    if (dense := dense_index(encoded, load_dense_beside(encoding_model(model)))) is not None:
         indexes["dense"] = dense
     retriever = DatasetRetriever(name, dataset, indexes)
     judged = Judged(retriever, judged_queries(dataset, encoded.queries), dataset, [MEASURE])

@@ -85,9 +85,9 @@ def index(
         output: a folder, or an engine and its address, such as qdrant+http://host:6333/name (docs/search.md). In
             Python, an index without an output is in memory.
         dense: also encode with this model: vocable-mini-dense, a dense graph of `vocable
-            export-model`, or a model of sentence-transformers. By default vocable-mini-dense with a built-in model
-            (vocable-mini-doc looks up dense queries, too), and the dense vectors that `model` itself gives in the same
-            pass.
+            export-model`, or a model of sentence-transformers. By default the dense vectors that `model` itself gives
+            in the same pass, or vocable-mini-dense beside a model with its tokens, such as a tuned vocable-mini
+            (vocable-mini-doc looks up dense queries, too).
         no_dense: leave out dense vectors.
         engine_options: options of the engine, such as weight_bits=8 of a folder (docs/engines.md).
         base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
@@ -132,7 +132,7 @@ def index(
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
     holds_dense = "dense" in engine.about.spaces and not no_dense
     if dense is None and encoded.loaded is not None and holds_dense:
-        dense = dense_beside(encoded.model)
+        dense = dense_beside(encoded.loaded)
     dimensions = encoded.dimensions if dense is None and holds_dense else None
     dense_model = None if dense is None else load_dense(dense, device, sparse=encoded.model)
 

@@ -341,7 +341,8 @@ def _evaluations(
             queries, power = judged_queries(dataset, encoded.queries), encoded.query_idf
             indexes["sparse"] = sparse_index(encoded, time_queries=time_queries)
             if hybrid:
-                other = load_dense_beside(model_name(system)) if kind == "model" else None
+                encoder = encoded.encoder if kind == "model" else None
+                other = None if encoder is None else load_dense_beside(encoder.model)
                 dense = dense_index(encoded, other, time_queries=time_queries)
                 indexes |= {} if dense is None else {"dense": dense}
         if words is not None:

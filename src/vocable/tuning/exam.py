@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_judgments, read_queries
+from vocable.encoding.dense_models import load_dense_beside
 from vocable.engines.protocols import Space
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import Encoded
 from vocable.evaluation.plans import Judged
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, judged_queries, sparse_index
+from vocable.evaluation.retrievers import DatasetRetriever, SpaceIndex, dense_index, judged_queries, sparse_index
 from vocable.evaluation.significance import mean_interval
 from vocable.language.words import words
 from vocable.training_options import TuningSources
@@ -188,15 +189,25 @@ def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueri
 
 
 class ExamAnswers(NamedTuple):
-    """The evaluations of a model's answers to all questions: by the model alone, and fused with BM25."""
+    """The evaluations of a model's answers to all questions: by the model alone, and as a search ranks by default."""
 
     alone: Evaluation
     hybrid: Evaluation
 
 
-def answer(encoded: Encoded, words: SpaceIndex, dataset: Dataset) -> ExamAnswers:
-    """Search an encoded dataset, by the model alone and fused with its words."""
+def answers(collections: Sequence[Encoded], words: SpaceIndex, dataset: Dataset) -> list[ExamAnswers]:
+    """Search a dataset as each model encoded it; the dense model beside the first model goes with all of them."""
+    encoder = collections[0].encoder
+    other = None if encoder is None else load_dense_beside(encoder.model)
+    beside = None if other is None else dense_index(collections[0], other)
+    return [_answers(encoded, words, beside, dataset) for encoded in collections]
+
+
+def _answers(encoded: Encoded, words: SpaceIndex, beside: SpaceIndex | None, dataset: Dataset) -> ExamAnswers:
+    """Search an encoded dataset, by the model alone and fused with its words and dense vectors."""
     indexes: dict[Space, SpaceIndex] = {"sparse": sparse_index(encoded), "bm25": words}
+    if (dense := dense_index(encoded) or beside) is not None:
+        indexes["dense"] = dense
     queries = judged_queries(dataset, encoded.queries)
     judged = Judged(DatasetRetriever("exam", dataset, indexes), queries, dataset, [EXAM_MEASURE, EXAM_RECALL])
     return ExamAnswers(

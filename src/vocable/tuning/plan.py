@@ -23,7 +23,6 @@ LEAST_STEPS = 2  # in the first step the learning rate is 0
 FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest steps without a warning, and most steps
 QUESTION_DEVIATION = 0.15  # standard deviation of a question's difference of nDCG@10, in the study of 16 collections
 EXPORT_STEPS = 4  # a graph of the trained model takes the time of about so many training steps
-PASSES = 2  # the initial model and the tuned model each encode the collection
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
 
@@ -66,6 +65,7 @@ class TuningSpeed:
     texts_per_second: float  # documents encoded
     seconds_per_step: float  # training steps
     gigabytes: float = 0.0
+    models: int = 2  # that encode the collection: before, after, and perhaps the dense model beside both
 
 
 @dataclass(frozen=True)
@@ -105,22 +105,24 @@ class Plan(Tabled):
 
     def stages(self, *, asked: bool, graph: bool) -> dict[str, float]:
         """Return the planned seconds of the stages in order; questions that are `asked` need vectors first."""
-        encoding = _encoding(self.collection, self.speed) / PASSES
+        encoding = _encoding(self.collection, self.speed) / self.speed.models
         stages = {"train": self.steps * self.speed.seconds_per_step}
         if graph:
             stages["export-model"] = EXPORT_STEPS * self.speed.seconds_per_step
         initial = {"before": encoding}
-        return (initial | stages if asked else stages | initial) | {"after": encoding}
+        dense = {"dense": encoding} if self.speed.models > 2 else {}
+        return (initial | stages if asked else stages | initial) | {"after": encoding} | dense
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the figures of the documents, the machine and the work, each with its name."""
         reading, speed = self.reading, self.speed
+        encoded = "before and after, and as dense vectors" if speed.models > 2 else "before and after"
         return [
             ("documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"),
             ("words of a document", f"{reading.words:.0f}, median"),
             ("tokens per word", f"{reading.tokens_per_word:.2f}, {reading.unknown:.1%} unknown"),
             ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
-            ("encoding", f"{self.collection:,} documents, before and after"),
+            ("encoding", f"{self.collection:,} documents, {encoded}"),
             ("questions", f"{reading.questions:.1f} a document"),
             (
                 "exam",
@@ -154,7 +156,7 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
         needed = ceil((_encoding(least, speed) + training) / RESERVE / 60)
         raise ArgumentError(f"minutes must be at least {needed} at the speed of this machine, not {minutes:g}")
     encoding = min(ENCODED * budget, budget - training)
-    affordable = int(encoding * speed.texts_per_second / PASSES)
+    affordable = int(encoding * speed.texts_per_second / speed.models)
     collection = min(distinct, MOST_SEARCHED, max(least, affordable))
     steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
     return Plan(reading, speed, collection, minutes, max(least_steps, steps))
@@ -179,5 +181,5 @@ def _most_steps(reading: Reading, collection: int) -> int:
 
 
 def _encoding(collection: int, speed: TuningSpeed) -> float:
-    """Return the seconds that both models need to encode the collection."""
-    return PASSES * collection / speed.texts_per_second
+    """Return the seconds that all models need to encode the collection."""
+    return speed.models * collection / speed.texts_per_second

@@ -13,6 +13,7 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerBase
 
 from vocable.data import Document
+from vocable.encoding.dense_models import dense_beside
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.evaluation.cost import spread
@@ -61,7 +62,8 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     # The initial weights, for the mean, and AdamW's two moments of the weights that learn.
     states = sum(4 * weight.numel() * (1 + 2 * weight.requires_grad) for weight in model.parameters())
     needed = RESIDENT_GROWTH * (max(resident for _, resident in passes) + states)
-    return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter
+    seconds *= 1 + QUERY_LENGTH / DOCUMENT_LENGTH  # queries are shorter
+    return TuningSpeed(max(rates), seconds, needed / 1e9, 2 if dense_beside(encoder.model) is None else 3)
 
 
 def _seconds(call: Callable[[], object]) -> float:

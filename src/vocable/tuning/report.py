@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from vocable.core.html import Section, Words, settings_section, write_page
 from vocable.core.storage import read_record, write_record
 from vocable.core.tables import Table, Tabled, counted
-from vocable.encoding.dense_models import dense_beside
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.tuning.exam import ASKED, ENOUGH_ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
@@ -38,7 +37,8 @@ ABOUT_EXAM = "The exam asks about documents that the training did not read; each
 TERMS = {
     EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none finds it",
     EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
-    "alone, with BM25": "the ranking of the model, and that ranking fused with BM25's, which compares words",
+    "alone, as searched": "the ranking of the model, and the ranking of a search: fused with BM25's, which compares "
+    "words, and with the ranking of dense vectors if the index has some",
     "interval": "the true difference lies in it with 95 % confidence; an interval with 0 shows no difference",
     "terms": "words and parts of words with a weight in a query or document, which a search compares",
     "FLOPS": "terms that a query and a document share, on average: the work of a search",
@@ -49,7 +49,7 @@ TERMS = {
 
 @dataclass(frozen=True)
 class TuningReport(Tabled):
-    """The result of a tuning, by kind of question: nDCG@10 `alone` and with BM25 (`hybrid`), and R@100 alone."""
+    """The result of a tuning, by kind of question: nDCG@10 `alone` and as searched (`hybrid`), and R@100 alone."""
 
     model: str
     corpus: str
@@ -82,13 +82,8 @@ class TuningReport(Tabled):
         return self.model if self.verdict == "worse" else str(self.output)
 
     def next_commands(self) -> list[str]:
-        """Return the commands that index the documents with the better model, and search and serve the index.
-
-        The dense model that goes with the initial model goes with the tuned one, too.
-        """
+        """Return the commands that index the documents with the better model, and search and serve the index."""
         index = f"vocable index {quote(self.better_model)} {quote(self.corpus)} -o my-index"
-        if (dense := dense_beside(self.model)) is not None and self.better_model != self.model:
-            index += f" --dense {dense}"
         return [index, 'vocable search my-index "your question"', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:
@@ -96,11 +91,11 @@ class TuningReport(Tabled):
         return [*self.question_tables(), self.cost_table()]
 
     def question_tables(self) -> list[Table]:
-        """Return nDCG@10 by kind of question, alone and with BM25."""
+        """Return nDCG@10 by kind of question, alone and as searched."""
         note = _sentence(f"{EXAM_RECALL} of {self.decided_by}:", self.recall[self.decided_by])
         return [
             _by_kind(f"{EXAM_MEASURE} of the model alone, with 95 % intervals", self.alone, self.decided_by, [note]),
-            _by_kind(f"{EXAM_MEASURE} with BM25, with 95 % intervals", self.hybrid, self.decided_by),
+            _by_kind(f"{EXAM_MEASURE} as searched, with 95 % intervals", self.hybrid, self.decided_by),
         ]
 
     def section(self) -> str:
@@ -186,7 +181,7 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL_QUESTIONS
     alone, hybrid = results["alone"][kind], results["hybrid"][kind]
     figures = f"on {counted(alone.queries, 'judged query', 'judged queries') if kind == ASKED else kind}"
-    figures += f", {EXAM_MEASURE} changed by {interval(alone)} alone and {interval(hybrid)} with BM25"
+    figures += f", {EXAM_MEASURE} changed by {interval(alone)} alone and {interval(hybrid)} as searched"
     if lost := "; ".join(_losses(results, kind)):
         figures += f"; it lost on {lost}"
     if asked is not None and kind != ASKED:
@@ -202,7 +197,7 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
 def _losses(results: Mapping[str, Mapping[str, Change]], decided_by: str) -> Iterator[str]:
     """Yield each kind of question that did not decide, with its intervals below 0."""
     for kind in results["alone"]:
-        sides = {"alone": results["alone"][kind], "with BM25": results["hybrid"][kind]}
+        sides = {"alone": results["alone"][kind], "as searched": results["hybrid"][kind]}
         lost = [f"{interval(change)} {side}" for side, change in sides.items() if change.high < 0]
         if lost and kind not in (decided_by, ALL_QUESTIONS):
             yield f"{kind}, {' and '.join(lost)}"

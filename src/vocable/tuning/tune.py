@@ -53,7 +53,7 @@ from vocable.training.run import carry_out
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     AskedQueries,
-    answer,
+    answers,
     check_count,
     distinct,
     make_exam,
@@ -290,8 +290,11 @@ class Tuning:
 
     def compare(self, trained: Path | None) -> TuningReport:
         """Ask both models the questions of the exam."""
-        collections = [self.collection] + ([] if trained is None else [self._encoded(trained, AFTER)])
-        start, end = (answer(encoded, self.words, self.exam.dataset) for encoded in (collections[0], collections[-1]))
+        before = self.collection
+        after = before if trained is None else self._encoded(trained, AFTER)
+        if self.plan.speed.models > 2:
+            self.stages.begin("dense")
+        start, end = answers([before, after], self.words, self.exam.dataset)
         results = changes(start, end, self.exam)
         judgment = judge(results)
         if trained is None:
