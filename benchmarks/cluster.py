@@ -35,8 +35,8 @@ from search import SIZE, random_vectors
 
 import vocable as vo
 from vocable.encoding.vectors import VectorsMeta, write_vectors
+from vocable.engines.patience import patiently
 from vocable.engines.protocols import engine_of
-from vocable.engines.server import patiently
 from vocable.indexes.exact_index import ExactIndex
 
 FILES = 4

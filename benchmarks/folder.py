@@ -31,6 +31,7 @@ PART = 8_192  # documents of a write
 DISTINCT = 128 * PART  # vectors that are drawn; further documents repeat them under other ids
 SMALL = 100  # documents of a small write
 FILTERS = ("n<3", "kind=a and n>=5")
+FACET_HITS = 1_000  # whose fields are counted
 
 
 class Step(NamedTuple):
@@ -92,7 +93,8 @@ def write(given: Step) -> dict[str, float]:
 
 
 def search(given: Step) -> dict[str, float]:
-    """Open an index, and search it one query at a time, without and with filters."""
+    """Open an index, and search it one query at a time, without and with filters and facets."""
+    from vocable.collection.facets import facet
     from vocable.engines.filters import parse_filter
     from vocable.engines.protocols import engine_of
 
@@ -118,6 +120,14 @@ def search(given: Step) -> dict[str, float]:
             store.search(queries[[0]], K, filter=parse_filter(text))
             times.append(time.perf_counter() - started)
         values[f"filter_{name}_ms"] = 1000 * statistics.mean(times)
+    times = []
+    for row in range(QUERIES):
+        started = time.perf_counter()
+        hits = store.search(queries[[row]], FACET_HITS).hits(0)
+        documents = store.documents([name for name, _ in hits])
+        assert all(facet(documents, field).hits == FACET_HITS for field in ("n", "kind"))
+        times.append(time.perf_counter() - started)
+    values["two_facets_ms"] = 1000 * statistics.median(times)
     with open("/proc/self/status") as status:
         values["anonymous_mb"] = int(next(line.split()[1] for line in status if line.startswith("RssAnon"))) / 1024
     return values

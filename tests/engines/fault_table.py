@@ -14,7 +14,7 @@ import pytest
 
 from tests.engines.cluster import Faults, forwarding, serving_http
 from tests.engines.test_server import ANY, DRIVERS, LUCENE, Cluster, assert_whole, cluster, index, write_corpus
-from vocable.engines import server
+from vocable.engines import patience, server
 from vocable.errors import UnavailableError, VectorsError
 
 NAMES = {
@@ -59,9 +59,9 @@ def outcomes_of(url: str, corpus: Path) -> list[str]:
     faults, headers = Faults(), {"Content-Type": "application/json; charset=UTF-8"}
     with pytest.MonkeyPatch.context() as patched, serving_http(forwarding(url), headers, faults) as failing:
         for name, value in {"WRITE_PATIENCE": 12.0, "FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.5, "TIMEOUT": 5.0}.items():
-            patched.setattr(server, name, value)
+            patched.setattr(patience if hasattr(patience, name) else server, name, value)
         patched.setattr("tests.engines.cluster.SLOW", 6.0)
-        patched.setattr(server, "LEAST_SECONDS", (5.0, 5.0))
+        patched.setattr(patience, "LEAST_SECONDS", (5.0, 5.0))
         behind = Cluster("opensearch", failing, faults, made=int(time.time()))
         return [outcome(behind, corpus, fault) for fault in NAMES]
 
@@ -72,7 +72,7 @@ def main() -> None:
         columns = {}
         for engine in DRIVERS:
             with cluster(engine) as failing:
-                patched.setattr(server, "WRITE_PATIENCE", 2.0)
+                patched.setattr(patience, "WRITE_PATIENCE", 2.0)
                 columns[engine] = [outcome(failing, Path(folder), fault) for fault in NAMES]
         if real := os.environ.get("VOCABLE_OPENSEARCH"):
             columns["OpenSearch at VOCABLE_OPENSEARCH"] = outcomes_of(real, Path(folder))

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from tests.engines.cluster import serving_http
 from tests.engines.qdrant_server import QdrantEngine
 from vocable.data import Document
-from vocable.engines import server
+from vocable.engines import patience
 from vocable.engines.health import hanging_up
 from vocable.engines.protocols import engine_of
 from vocable.errors import UnavailableError
@@ -27,8 +27,8 @@ VECTORS = csr_array(np.eye(3, 8, dtype=np.float32))
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 1.0)
-    monkeypatch.setattr(server, "LEAST_SECONDS", (0.2, 7.0))
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 1.0)
+    monkeypatch.setattr(patience, "LEAST_SECONDS", (0.2, 7.0))
     monkeypatch.setattr("vocable.engines.postgresql.LEAST_SECONDS", (0.2, 7.0))
 
 
@@ -57,7 +57,7 @@ def test_a_search_of_a_stopped_postgresql_ends_and_the_next_one_answers(
         for process in processes:
             process.resume()
     assert "tried" in str(error.value)
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 20.0)
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 20.0)
     assert [store.search(VECTORS, 1).hits(row)[0][0] for row in range(3)] == ["a", "b", "c"]
     store.close()
     service.cleanup()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from vocable.engines import health
-from vocable.engines.health import Health, asking_for, attempt, hedged, others
+from vocable.engines.health import Health, attempt, hedged, others
+from vocable.engines.patience import requests
 from vocable.errors import UnavailableError, VectorsError
 
 
@@ -23,7 +24,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def ask(of: Health, kind: str = "search", error: Exception | None = None) -> None:
-    with asking_for(kind), of.asking():
+    with requests(kind=kind), of.asking():
         if error is not None:
             raise error
 
@@ -53,7 +54,7 @@ def test_after_a_failure_requests_fail_at_once_and_then_one_tries(clock: list[fl
         ask(of)
     assert (str(found.value), found.value.seconds) == ("away", 3.0)
     clock[0] += 3
-    with asking_for("search"), of.asking():  # this thread tries
+    with requests(kind="search"), of.asking():  # this thread tries
         of.check()
         refused = in_thread(of.check)
         assert (str(refused), refused.seconds) == ("away", health.TRIAL_SECONDS)
@@ -138,7 +139,7 @@ def test_requests_are_seen_by_their_kind_and_a_busy_server_gets_no_second_one(
     of = Health(seen=of_kind)
     winners = iter((0, 0, 1, 0, 0))
     for seconds in (1.5, 4.0, 30.0, 13.0, 0.0):
-        with asking_for("count"):
+        with requests(kind="count"):
             copy_context().run(of.send, slow(seconds), lambda: None)
     assert seen == ["count"] * 5
     assert patient == pytest.approx([2.0, 4.5, 12.0, 12.0, 39.0])  # the answer to a second request says nothing

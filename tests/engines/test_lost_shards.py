@@ -21,7 +21,7 @@ from tests.engines.lucene_server import Engine
 from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index
 from tests.engines.test_server import corpus as corpus
 from vocable.data import Document
-from vocable.engines import server
+from vocable.engines import patience, server
 from vocable.engines.base import key_of
 from vocable.engines.lucene_answers import FOREIGN
 from vocable.engines.protocols import engine_of, engines
@@ -42,8 +42,8 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def failing(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The cluster, whose shards are all there before and after a test."""
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 0.2)
-    monkeypatch.setattr(server, "WRITE_PATIENCE", 0.4)
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 0.2)
+    monkeypatch.setattr(patience, "WRITE_PATIENCE", 0.4)
     yield shared
     lucene_of(shared).lost, lucene_of(shared).blocked = set(), ""
 

@@ -21,7 +21,7 @@ from tests.engines.cluster import Faults, Proxy, serving_http
 from tests.engines.lucene_server import Engine, serving
 from vocable.data import Document
 from vocable.encoding.vectors import VectorsMeta, write_vectors
-from vocable.engines import server
+from vocable.engines import patience, server
 from vocable.engines.base import Store
 from vocable.engines.protocols import engine_of, engines
 from vocable.engines.server import seconds_of
@@ -63,8 +63,8 @@ def cluster(engine: str) -> Iterator[Cluster]:
             "FIRST_PAUSE": 0.01,
             "LONGEST_PAUSE": 0.05,
         }.items():
-            patched.setattr(server, name, value)
-        patched.setattr(server, "TIMEOUT", 0.4)
+            patched.setattr(patience if hasattr(patience, name) else server, name, value)
+        patched.setattr(patience, "TIMEOUT", 0.4)
         patched.setattr("vocable.engines.qdrant.TIMEOUT", 0.4)
         if engine == "qdrant":
             from tests.engines.qdrant_server import QdrantEngine
@@ -149,7 +149,7 @@ def test_any_series_of_faults_is_survived(failing: Cluster, corpus: Path, faults
 def test_a_server_that_stays_away_ends_the_command_which_then_resumes(
     failing: Cluster, corpus: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "WRITE_PATIENCE", 0.5)
+    monkeypatch.setattr(patience, "WRITE_PATIENCE", 0.5)
     monkeypatch.setattr(f"vocable.engines.{failing.engine}.ENGINE.about", small_parts(failing.engine))
     place, began = failing.place(), time.monotonic()
     failing.faults.plan(["", "", *[fault] * 1000])
@@ -201,7 +201,7 @@ def test_a_search_is_repeated_but_not_as_long(failing: Cluster, corpus: Path, mo
         failing.faults.plan([fault])
         assert store.search(query, 5).hits(0) == wanted
         assert failing.faults.met == [fault]
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 0.1)
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 0.1)
     failing.faults.plan(["503"], forever=True)
     with pytest.raises(UnavailableError, match="503"):
         store.search(query, 5)
@@ -334,7 +334,9 @@ def test_pauses_grow_at_random_and_end_within_the_patience(monkeypatch: pytest.M
         "FIRST_PAUSE": 0.5,
         "LONGEST_PAUSE": 15.0,
     }.items():
-        monkeypatch.setattr(server, name, value)  # as they are without the clusters of these tests
+        monkeypatch.setattr(
+            patience if hasattr(patience, name) else server, name, value
+        )  # as they are without the clusters of these tests
     monkeypatch.setattr(server.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(server.time, "sleep", sleep)
 
@@ -347,7 +349,7 @@ def test_pauses_grow_at_random_and_end_within_the_patience(monkeypatch: pytest.M
     def call() -> Callable[[], None]:
         raise server.BusyError("busy")
 
-    with server.patiently(), pytest.raises(UnavailableError):
+    with patience.patiently(), pytest.raises(UnavailableError):
         store._ask(call)
     assert 180 - 0.5 <= sum(pauses) <= 180  # no pause is shorter than half a second
     assert all(0.5 <= pause / min(0.5 * 2**n, 15) <= 1 for n, pause in enumerate(pauses[:-1], 1))

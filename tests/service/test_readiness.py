@@ -13,7 +13,7 @@ import vocable as vo
 from tests.engines.cluster import Faults
 from tests.engines.lucene_server import Engine, serving
 from tests.service.conftest import Client
-from vocable.engines import server
+from vocable.engines import patience, server
 from vocable.options import check
 from vocable.service import ServiceOptions, readiness
 from vocable.service.server import WorkerSettings, application
@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     faults, engine = Faults(), Engine("opensearch")
     with pytest.MonkeyPatch.context() as patched, serving("opensearch", faults, engine) as url:
         for name, value in {"SEARCH_PATIENCE": 0.5, "FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.05}.items():
-            patched.setattr(server, name, value)
+            patched.setattr(patience if hasattr(patience, name) else server, name, value)
         patched.setattr(readiness, "FRESH_SECONDS", 0.0)
         made = Place(url, faults, engine)
         vo.index("vocable-mini", corpus, made.index, dense=None, no_dense=True, bm25=False).close()
@@ -101,8 +101,8 @@ def test_a_server_that_hangs_is_tried_for_a_part_of_the_patience(
     place: Place, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert search(client).status_code == 200
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 0.9)
-    monkeypatch.setattr(server, "LEAST_SECONDS", (0.1, 0.1))
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 0.9)
+    monkeypatch.setattr(patience, "LEAST_SECONDS", (0.1, 0.1))
     place.faults.plan(["slow"], forever=True)
     first = search(client)
     assert (first.status_code, search(client).json()) == (503, first.json())

@@ -18,8 +18,9 @@ from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.encoding.protocol import EncodingModel
 from vocable.engines.base import Store
+from vocable.engines.patience import patiently
 from vocable.engines.protocols import Space
-from vocable.engines.server import ServerStore, patiently
+from vocable.engines.server import ServerStore
 from vocable.errors import ArgumentError, VocableError
 
 if TYPE_CHECKING:

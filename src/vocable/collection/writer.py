@@ -31,8 +31,8 @@ from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress, in_parts
 from vocable.engines.base import Store, Vectors
 from vocable.engines.filters import names_of
+from vocable.engines.patience import patiently
 from vocable.engines.protocols import Space
-from vocable.engines.server import patiently
 from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 from vocable.language.coverage import Coverage, warn_of_language
 from vocable.options import LongDocuments

@@ -15,7 +15,8 @@ from copy import copy
 from typing import Any, ClassVar, Self
 
 from vocable.engines.base import SpaceSearch
-from vocable.engines.server import ServerStore, patiently, writing
+from vocable.engines.patience import patiently, request
+from vocable.engines.server import ServerStore
 from vocable.errors import GoneError
 from vocable.indexes.ranking import Ranking
 
@@ -133,7 +134,7 @@ class AliasedStore(ServerStore):
 
         Raises `GoneError` if a collection of another model has the name.
         """
-        if writing.get() and self.alias and not self._follow() and self._holder() != self.name:
+        if request().writing and self.alias and not self._follow() and self._holder() != self.name:
             raise self._replaced()
         return super().settings_now()
 

@@ -15,8 +15,9 @@ from vocable.engines.logins import Login
 from vocable.engines.lucene import LuceneStore
 from vocable.engines.lucene_options import about
 from vocable.engines.lucene_vectors import CANDIDATES, DENSE_ZERO
+from vocable.engines.patience import SHARD_SECONDS, seconds_left
 from vocable.engines.protocols import Space
-from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, seconds_left, seconds_of
+from vocable.engines.server import BUSY_STATUSES, seconds_of
 from vocable.errors import require_extra
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"

@@ -13,6 +13,7 @@ from threading import Thread, Timer, get_ident
 from typing import TypeVar
 
 from vocable.core.locks import thread_lock
+from vocable.engines.patience import request
 from vocable.errors import UnavailableError, VectorsError
 
 T = TypeVar("T")
@@ -23,8 +24,6 @@ HEDGES = 6  # requests at most
 DECAY = 0.9  # of the slowest answer, with each further answer
 TRIAL_SECONDS = 25.0  # during which one thread tries whether the server answers again
 
-# The kind of the requests of this context: search, count, read, write or record.
-kind: ContextVar[str] = ContextVar("kind", default="record")
 attempt: ContextVar[int] = ContextVar("attempt", default=0)  # number of a second request while the first hangs
 request_id: ContextVar[str] = ContextVar("request_id", default="")  # of those who wait for the answer
 
@@ -68,20 +67,20 @@ class Health:
         try:
             yield
         except VectorsError as error:
-            if kind.get() != "write" or isinstance(error, UnavailableError):  # a refused document says nothing
+            if request().kind != "write" or isinstance(error, UnavailableError):  # a refused document says nothing
                 self.failure = str(error)
             if isinstance(error, UnavailableError) and self._rest:
                 self._until, self._trying = time.monotonic() + self._rest, 0
             raise
-        if kind.get() in ("search", "count"):
+        if request().kind in ("search", "count"):
             self.failure, self._until, self.answered = None, 0.0, time.monotonic()
-        elif kind.get() != "record" and self._until:
+        elif request().kind != "record" and self._until:
             self._until = time.monotonic()  # a search tries next: a read asks one shard alone
 
     def send(self, call: Callable[[], T], hedges: Callable[[], object] | None = None) -> T:
         """Call the driver once, or with `hedges`, which turns to another node, again while the first call hangs."""
         started, patient = time.monotonic(), max(HEDGE_SECONDS, HEDGE_FACTOR * self._slowest)
-        with self._seen(kind.get()):
+        with self._seen(request().kind):
             answer, second = (call(), 0) if hedges is None else hedged(lambda: (call(), attempt.get()), hedges, patient)
         if not second:  # else it waited for a node that hung
             self._slowest = max(self._slowest * DECAY, time.monotonic() - started)
@@ -122,16 +121,6 @@ def others(nodes: Sequence[str], number: int) -> list[str]:
     """
     groups = min(len(nodes), HEDGES - 1)
     return [node for place, node in enumerate(nodes) if place % groups != number % groups]
-
-
-@contextmanager
-def asking_for(name: str) -> Iterator[None]:
-    """Give the requests in this block their kind."""
-    token = kind.set(name)
-    try:
-        yield
-    finally:
-        kind.reset(token)
 
 
 @contextmanager

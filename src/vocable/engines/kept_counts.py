@@ -19,7 +19,7 @@ import numpy as np
 from vocable.core.locks import thread_lock
 from vocable.engines.filters import Filter
 from vocable.engines.hashed_words import HashedWords
-from vocable.engines.health import asking_for
+from vocable.engines.patience import requests
 from vocable.engines.protocols import Space
 from vocable.engines.row_store import RowStore
 
@@ -123,13 +123,13 @@ class CountingStore(RowStore):
         if now - read >= RECORD_SECONDS:
             if record:
                 self._kept_record = record, now
-            with asking_for("record"):
+            with requests(kind="record"):
                 record = dict(self._read_record())
             self._kept_record = record, now
         return record
 
     def version(self) -> object:
-        with asking_for("record"):
+        with requests(kind="record"):
             return self._read_record().get("version")
 
     def count_terms(
@@ -137,7 +137,7 @@ class CountingStore(RowStore):
     ) -> tuple[np.ndarray, int]:
         """Count documents as any store does; counts are kept for some seconds."""
         asked = [Asked(columns.tolist(), space, filter)]
-        with asking_for("count"):
+        with requests(kind="count"):
             return self._kept_counts.count(asked, self._record_now().get("version"), self._count_all)[0]
 
     def count_ahead(self, texts: Sequence[str], terms: np.ndarray, filter: Filter | None = None) -> None:
@@ -145,5 +145,5 @@ class CountingStore(RowStore):
         if self.settings.get("bm25") and (words := self._words.columns(texts)):
             asked += [Asked(words, "bm25", one) for one in dict.fromkeys([None, filter])]
         if (version := self._record_now().get("version")) is not None:
-            with asking_for("count"):
+            with requests(kind="count"):
                 self._kept_counts.count(asked, version, self._count_all)

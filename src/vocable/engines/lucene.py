@@ -46,9 +46,10 @@ from vocable.engines.lucene_filters import condition_of, sortable
 from vocable.engines.lucene_options import OpeningOptions
 from vocable.engines.lucene_searches import ANSWERED, Body, count_body, counted_in, hits_of, indexes_of, search_body
 from vocable.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, packed, unpacked
+from vocable.engines.patience import SHARD_SECONDS, request, seconds_left
 from vocable.engines.protocols import Space
 from vocable.engines.row_store import RowQuery
-from vocable.engines.server import SHARD_SECONDS, BusyError, seconds_left, writing
+from vocable.engines.server import BusyError
 from vocable.errors import ArgumentError, GoneError, UnavailableError, VectorsError
 
 LONGEST_ID = 32_766  # bytes of a keyword field
@@ -170,7 +171,7 @@ class LuceneStore(AliasedStore):
 
         A read takes the mappings of the node that it asks: a cluster without most of its nodes has no other state.
         """
-        return self._request("GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={})
+        return self._request("GET", f"{path}/_mapping?{self.state[request().writing]}", None, missing={})
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
@@ -329,7 +330,7 @@ class LuceneStore(AliasedStore):
         def send() -> Any:
             answer = self._read(method, path, body)
             if lacking := left_out(answer, self.name):
-                if self.partial and not writing.get():  # do not wait for the other shards
+                if self.partial and not request().writing:  # do not wait for the other shards
                     raise UnavailableError(f"{self.place}: {lacking}")
                 raise BusyError(lacking)
             return answer

@@ -18,8 +18,9 @@ from vocable.engines.lucene import LuceneStore
 from vocable.engines.lucene_answers import error_in, reason_of
 from vocable.engines.lucene_options import about
 from vocable.engines.lucene_vectors import CANDIDATES
+from vocable.engines.patience import SHARD_SECONDS, seconds_left
 from vocable.engines.protocols import Space
-from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, seconds_left, seconds_of
+from vocable.engines.server import BUSY_STATUSES, BusyError, seconds_of
 from vocable.errors import ArgumentError, MissingExtraError, require_extra
 
 CONNECTIONS = 32  # to a node, that are kept open for threads

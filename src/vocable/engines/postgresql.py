@@ -35,10 +35,10 @@ from vocable.engines.filter_keys import filter_keys
 from vocable.engines.filters import Filter
 from vocable.engines.health import hanging_up
 from vocable.engines.kept_counts import Asked, Counted
+from vocable.engines.patience import LEAST_SECONDS, TIMEOUT, request
 from vocable.engines.postgresql_values import all_digits, condition_of, possible, read_row, written
 from vocable.engines.protocols import About, Space
 from vocable.engines.row_store import RowQuery
-from vocable.engines.server import LEAST_SECONDS, TIMEOUT, deadline, writing
 from vocable.errors import ArgumentError, GoneError, VectorsError, require_extra
 from vocable.options import Count
 
@@ -112,7 +112,7 @@ class PostgreSQL(AliasedStore):
         except IndexError:
             connection = self._driver.connect(self._address, autocommit=True, **self._limits)
         try:
-            seconds = inf if writing.get() else max(LEAST_SECONDS[False], deadline.get() - time.monotonic())
+            seconds = inf if request().writing else max(LEAST_SECONDS[False], request().deadline - time.monotonic())
             with hanging_up(connection.fileno(), seconds):
                 yield connection
         finally:

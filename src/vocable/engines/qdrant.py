@@ -26,9 +26,10 @@ from vocable.engines.aliases import AliasedStore
 from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
 from vocable.engines.filters import Comparison, Filter
+from vocable.engines.patience import TIMEOUT, seconds_left
 from vocable.engines.protocols import About, Space
 from vocable.engines.row_store import RowQuery
-from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, seconds_left, seconds_of
+from vocable.engines.server import BUSY_STATUSES, BusyError, seconds_of
 from vocable.errors import GoneError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero
 

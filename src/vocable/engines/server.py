@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,8 +30,9 @@ from vocable.core.tables import counted, masked
 from vocable.data import Document
 from vocable.engines.base import STORE_FORMAT, Row, SpaceSearch, Vectors
 from vocable.engines.hashed_words import HashedWords
-from vocable.engines.health import Health, asking_for
+from vocable.engines.health import Health
 from vocable.engines.kept_counts import CountingStore
+from vocable.engines.patience import patience, patiently, request, requests
 from vocable.engines.protocols import Lexicon, Space
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
 from vocable.indexes.fusion import MIN_DEPTH
@@ -41,21 +42,10 @@ logger = logging.getLogger(__name__)
 
 LONGEST_MESSAGE = 300  # characters of a server's message
 BUSY_STATUSES = (429, 502, 503, 504)  # HTTP statuses of temporary errors
-WRITE_PATIENCE = 180.0  # seconds after the first attempt during which a request is repeated
-SEARCH_PATIENCE = 20.0  # the same for opening, searching and reading, where somebody waits
 QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # seconds of waiting before the reason is logged, and between two such lines
 NAMED = 10  # number of documents that a message names
-TIMEOUT = 60  # seconds of one attempt
-SHARD_SECONDS = 5  # during which a write waits for a lost shard on the server; by default a minute
-LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # shortest time limit of an attempt: to read, to write
 FIRST_SHARES = 3  # of the patience: the first attempt to read has one of them, so that a second is made
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice the previous pause
-
-
-writing: ContextVar[bool] = ContextVar("writing", default=False)
-deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
-longest: ContextVar[float] = ContextVar("longest", default=float("inf"))
-shares: ContextVar[int] = ContextVar("shares", default=1)  # of the remaining patience, one of which an attempt has
 
 
 class BusyError(Exception):
@@ -183,7 +173,7 @@ class ServerStore(CountingStore):
         self._forget()
 
     def settings_now(self) -> Mapping[str, Any]:
-        with asking_for("record"):
+        with requests(kind="record"):
             return self._read_record()["settings"]
 
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
@@ -260,7 +250,7 @@ class ServerStore(CountingStore):
     def _rankings(self, searches: Sequence[SpaceSearch]) -> list[Ranking]:
         """Carry out searches; with the option `partial`, note what the rankings are `missing`."""
         self._noted.missing = None
-        with asking_for("search"):
+        with requests(kind="search"):
             rankings = super()._rankings(searches)
         self.health.missing = self.missing
         return [replace(ranking, missing=self.missing) for ranking in rankings]
@@ -293,27 +283,21 @@ class ServerStore(CountingStore):
         """
         began, attempts = time.monotonic(), 0
         failures: tuple[type[Exception], ...] = (BusyError, *self.driver_errors)
-        ends = deadline.set(min(began + patience(), answer_by.get()))
-        parts = shares.set(1 if writing.get() else FIRST_SHARES)
-        turn = None if writing.get() else self._turn
-        try:
-            with self.health.asking():
-                while True:
-                    stop_if_cancelled()
-                    try:
+        shares, turn = (1, None) if request().writing else (FIRST_SHARES, self._turn)
+        with requests(deadline=min(began + patience(), answer_by.get())), self.health.asking():
+            while True:
+                stop_if_cancelled()
+                try:
+                    with requests(shares=1 if attempts else shares):
                         answer = self.health.send(partial(call, *given, **named), turn)
-                    except failures as error:
-                        attempts, spent = attempts + 1, time.monotonic() - began
-                        if attempts > 1 and "already exists" in str(error):
-                            return None  # an earlier attempt created it, and its answer was lost
-                        time.sleep(self._pause(error, attempts, spent))
-                        shares.set(1)
-                    else:
-                        self.reached = True
-                        return answer
-        finally:
-            deadline.reset(ends)
-            shares.reset(parts)
+                except failures as error:
+                    attempts, spent = attempts + 1, time.monotonic() - began
+                    if attempts > 1 and "already exists" in str(error):
+                        return None  # an earlier attempt created it, and its answer was lost
+                    time.sleep(self._pause(error, attempts, spent))
+                else:
+                    self.reached = True
+                    return answer
 
     def _pause(self, error: Exception, attempts: int, spent: float) -> float:
         """Return the seconds before a failed request is repeated; raise its error if it must not be repeated."""
@@ -323,12 +307,13 @@ class ServerStore(CountingStore):
         wait: float | None = error.wait if isinstance(error, BusyError) else self._wait(error)
         if wait is None:
             raise VectorsError(f"{self.place}: {message}") from error
-        left = deadline.get() - time.monotonic()
+        left = request().deadline - time.monotonic()
         pause: float = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
         if wait < left and left > FIRST_PAUSE:
             pause = min(pause, left)  # make the last attempt when the patience ends
         # A server that was quick and is silent hangs: a service lets others know at once.
-        silent = shares.get() > 1 and spent >= patience() / shares.get() and self.health.hangs(spent)
+        is_first = attempts == 1 and not request().writing
+        silent = is_first and spent >= patience() / FIRST_SHARES and self.health.hangs(spent)
         if pause > left or silent:
             tried = f"{counted(attempts, 'time')} in {spent:.0f} s" + (
                 f", it asks to wait {wait:.0f} s" if wait else ""
@@ -352,41 +337,6 @@ class ServerStore(CountingStore):
 
 def _new_version() -> str:
     return secrets.token_hex(8)
-
-
-@contextmanager
-def patiently() -> Iterator[None]:
-    """Repeat all requests in this block, reads too, for as long as a write would be repeated."""
-    token = writing.set(True)
-    try:
-        with asking_for("write"):
-            yield
-    finally:
-        writing.reset(token)
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Repeat requests in this block for at most some seconds."""
-    token = longest.set(seconds)
-    try:
-        yield
-    finally:
-        longest.reset(token)
-
-
-def patience() -> float:
-    """Return the number of seconds after the first attempt during which a request is repeated."""
-    return min(longest.get(), WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE)
-
-
-def seconds_left(nodes: int = 1) -> float:
-    """Return the time limit of an attempt at one of `nodes` nodes: an equal share of the remaining patience, or less.
-
-    The limit is long enough for a server that waits for a lost shard, and at most `TIMEOUT`.
-    """
-    least = LEAST_SECONDS[writing.get()]
-    return min(TIMEOUT, max(least, (deadline.get() - time.monotonic()) / max(nodes, shares.get())))
 
 
 def shortened(message: str) -> str:

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection
 from vocable.engines.health import Health
-from vocable.engines.server import ServerStore, within
+from vocable.engines.patience import requests
+from vocable.engines.server import ServerStore
 from vocable.engines.several import SeveralStore
 from vocable.service.batching import OverloadedError
 from vocable.service.metrics import Metrics
@@ -46,7 +47,7 @@ class Readiness:
 
     def _search(self) -> None:
         """Search for a single term, which asks all parts of the place."""
-        with within(PROBE_SECONDS):
+        with requests(longest=PROBE_SECONDS):
             if columns := self._collection.settings.meta.size:
                 term = csr_array(([1.0], ([0], [0])), shape=(1, columns), dtype=np.float32)
                 self._collection.store.search(term, 1)

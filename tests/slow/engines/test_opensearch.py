@@ -28,7 +28,7 @@ from tests.engines.test_server import IDS, VECTORS, N, V, assert_whole, index
 from tests.engines.test_server import corpus as corpus
 from vocable.data import Document
 from vocable.encoding.vectors import VectorsMeta, write_vectors
-from vocable.engines import server
+from vocable.engines import patience
 from vocable.errors import NoSpaceError, UnavailableError, VectorsError
 
 COMMAND = shlex.split(os.environ.get("VOCABLE_OPENSEARCH_CLUSTER", ""))
@@ -57,8 +57,8 @@ def three_nodes() -> Iterator[None]:
 
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
 def test_a_lost_shard_is_said_until_it_is_back(gone: list[int], corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 6.0)
-    monkeypatch.setattr(server, "WRITE_PATIENCE", 12.0)
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 6.0)
+    monkeypatch.setattr(patience, "WRITE_PATIENCE", 12.0)
     place = f"opensearch+http://{HOSTS}/lost-{len(gone)}"
     index(corpus, place, shards=3, replicas=0, bulk=64).close()
     for node in gone:
@@ -79,7 +79,7 @@ def test_a_lost_shard_is_said_until_it_is_back(gone: list[int], corpus: Path, mo
     for node in gone:
         nodes("restart", node)
     monkeypatch.undo()
-    with server.patiently():
+    with patience.patiently():
         assert len(store) == N
     texts = {one.id for one in store.documents(IDS) if one is not None and one.text == "new"}
     assert texts >= set(IDS) - unwritten
@@ -197,7 +197,7 @@ def test_a_paused_node_ends_a_search_within_its_patience(many: Path, monkeypatch
     place = f"opensearch+http://{HOSTS}/paused"
     index_many(many, place, replicas=0, bulk=512)
     store = opened(place)
-    monkeypatch.setattr(server, "SEARCH_PATIENCE", 6.0)
+    monkeypatch.setattr(patience, "SEARCH_PATIENCE", 6.0)
     nodes("pause", 2)
     try:
         began = time.monotonic()

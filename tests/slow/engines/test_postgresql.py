@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from tests.engines.cluster import Proxy
 from tests.engines.test_server import VECTORS, N, V, assert_whole, corpus, index
 from vocable.data import Document
-from vocable.engines import postgresql, server
+from vocable.engines import patience, postgresql, server
 from vocable.engines.protocols import engine_of
 from vocable.errors import UnavailableError
 
@@ -140,7 +140,7 @@ def cluster() -> Iterator[list[Server]]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", tempfile.gettempdir())
         for name, value in {"FIRST_PAUSE": 0.05, "LONGEST_PAUSE": 0.3, "WRITE_PATIENCE": 30.0}.items():
-            patched.setattr(server, name, value)
+            patched.setattr(patience if hasattr(patience, name) else server, name, value)
         made = [Server(Path(folder, name), publishes=name == "one") for name in ("one", "two")]
         yield made
         for each in made:
@@ -246,7 +246,7 @@ def test_a_killed_server_that_stays_away_ends_the_command_which_then_resumes(
     corpus_index(corpus, one.table("undisturbed"))
     place = one.table("resumed")
     with monkeypatch.context() as patched:
-        patched.setattr(server, "WRITE_PATIENCE", 1.0)
+        patched.setattr(patience, "WRITE_PATIENCE", 1.0)
         on_insert(patched, 4, one.kill)
         began = time.monotonic()
         with pytest.raises(UnavailableError, match="24 "):
