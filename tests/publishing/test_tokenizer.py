@@ -54,12 +54,6 @@ KNOWN = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category
 KNOWN.remove("\U00011938")  # of Unicode 13: the library does not decompose it
 NMT_NFKC = {one: found for one in KNOWN if (found := unicodedata.normalize("NFKC", one)) != one and one != "\uff5e"}
 NMT_NFKC |= {chr(code): "" for code in range(1, 32)} | dict.fromkeys("\t\n\r\u200b\u200e▁\ufeff", " ")
-TRAINED = [one.sentence for one in pydocs.known_items()[:500]] + [
-    "Die Größe der Straße ändert sich, und die Äpfel fallen über den Zaun.",
-    "Быстрая коричневая лиса прыгает через ленивую собаку.",
-    "机器学习是人工智能的一个分支。検索エンジンは文書を探します。",
-    "البحث عن المعلومات في النصوص",
-] * 5
 NASTY = [
     *("", " ", "\t\n\r", "\0", "\ufffd", "[CLS] [SEP] x[MASK]y [UNK]", "[cls]", "##ing", "a##b", "don't", "x" * 100),
     *("x" * 101, "é" * 100, "Ångström naïve ÉCOLE", "İstanbul ıI", "ΟΔΥΣΣΕΥΣ ὈΔΥΣΣΕΎΣ", "ß ẞ ﬁ ŉ", "e\u0301\u0327x"),
@@ -124,6 +118,18 @@ def compare(found: Sequence[Any], expected: Sequence[Any], texts: Sequence[str])
     assert not wrong, json.dumps(wrong[:3])
 
 
+@cache
+def trained() -> list[str]:
+    """The texts that tokenizers are trained on, sentences in some scripts."""
+    known = [one.sentence for one in pydocs.known_items()[:500]]
+    return known + [
+        "Die Größe der Straße ändert sich, und die Äpfel fallen über den Zaun.",
+        "Быстрая коричневая лиса прыгает через ленивую собаку.",
+        "机器学习是人工智能的一个分支。検索エンジンは文書を探します。",
+        "البحث عن المعلومات في النصوص",
+    ] * 5
+
+
 def made_tokenizer(kind: str) -> Tokenizer:
     """A small tokenizer with the steps of a real one, trained on sentences in some scripts."""
     bpe, unigram = models.BPE(), models.Unigram([("<unk>", 0.0)], 0)
@@ -149,10 +155,10 @@ def made_tokenizer(kind: str) -> Tokenizer:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     settings = {"vocab_size": 1_000, "special_tokens": special, "show_progress": False}
     if tokenizer.model.__class__ is models.Unigram:
-        tokenizer.train_from_iterator(TRAINED, trainers.UnigramTrainer(unk_token="<unk>", **settings))
+        tokenizer.train_from_iterator(trained(), trainers.UnigramTrainer(unk_token="<unk>", **settings))
     else:
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        tokenizer.train_from_iterator(TRAINED, trainers.BpeTrainer(initial_alphabet=alphabet, **settings))
+        tokenizer.train_from_iterator(trained(), trainers.BpeTrainer(initial_alphabet=alphabet, **settings))
     tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True), AddedToken("[CLS]", rstrip=True)])
     tokenizer.add_tokens([AddedToken("Über", normalized=True)])
     if kind not in ("xlm-roberta", "spaces"):  # the library fails where a normalizer changes the token
@@ -176,7 +182,7 @@ def test_tokens_are_those_of_the_library(
         tokenizer = load_encoder("vocable-mini-doc").tokenization.backend
     else:
         tokenizer = tokenizers[kind].backend_tokenizer if kind in tokenizers else made(kind)
-    texts = [*map(as_text, some_texts(600)), *(" ".join(TRAINED[i : i + 3]) for i in range(0, len(TRAINED), 100))]
+    texts = [*map(as_text, some_texts(600)), *(" ".join(trained()[i : i + 3]) for i in range(0, len(trained()), 100))]
     compare(published_tokens(tokenizer, texts, tmp_path, run_node), expected_tokens(tokenizer, texts), texts)
 
 

@@ -54,6 +54,14 @@ def closed_store(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pyt
     return folder
 
 
+@pytest.fixture(scope="session")
+def built_in(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed index with BM25 by the built-in model: a Python of its own serves it without PyTorch, in a second."""
+    folder = tmp_path_factory.mktemp("built_in") / "index"
+    index("vocable-mini-doc", corpus, folder, bm25=True, device="cpu").close()
+    return folder
+
+
 @pytest.fixture
 def store(closed_store: Path, tmp_path: Path) -> Path:
     """The test's own index with BM25, closed."""

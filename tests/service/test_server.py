@@ -24,6 +24,7 @@ from huggingface_hub import InferenceClient
 
 import vocable
 from tests.cli.command_line import done, refused
+from tests.conftest import copy_store
 from tests.service.process import Process, serving
 from vocable.collection.collection import open_index
 from vocable.errors import ServiceError
@@ -143,8 +144,8 @@ def test_a_service_that_is_stopped_answers_waiting_requests_and_logs_no_query_an
 
 
 @pytest.mark.slow
-def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
-    with serving(exact, "--workers", 2, fresh=True) as process:
+def test_workers_share_one_index_and_one_page_of_metrics(built_in: Path) -> None:
+    with serving(built_in, "--workers", 2, fresh=True) as process:
 
         async def ask(count: int) -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
@@ -159,8 +160,8 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_clients_at_once_are_answered_or_refused_in_time(exact: Path) -> None:
-    with serving(exact, "--timeout", 3, fresh=True) as process:
+def test_many_clients_at_once_are_answered_or_refused_in_time(built_in: Path) -> None:
+    with serving(built_in, "--timeout", 3, fresh=True) as process:
 
         async def ask() -> list[int]:
             async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
@@ -241,10 +242,10 @@ def resident(process: int) -> float:
 
 
 def test_an_index_that_is_served_is_searched_and_changed_by_other_processes(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
+    built_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
 ) -> None:
     """The next answer of each worker has the change, which the worker did not make itself."""
-    more = tmp_path / "more.jsonl"
+    store, more = copy_store(built_in, tmp_path / "store"), tmp_path / "more.jsonl"
     with serving(store, "--workers", 2, fresh=True) as process:
         for number in range(3):
             more.write_text(json.dumps({"_id": "zebra", "text": f"zebras and {number} giraffes"}))

@@ -161,7 +161,8 @@ def test_recipes_are_listed_without_torch():
 @pytest.mark.parametrize("name", ["my-pairs", "backbone-to-retriever"])
 def test_a_starter_trains_as_it_is(name: str, tmp_path: Path) -> None:
     few = ["training.steps=2", "training.batch_size=4", "data.held_out=0"]
-    few += ["pretrain.steps=2", "pretrain.batch_size=4"] if "pretrain" in recipes(name).text else []
+    if "pretrain" in recipes(name).text:
+        few += ["pretrain.steps=2", "pretrain.batch_size=4", "pretrain.held_out=4", "calibrate.count=8"]
     model = train(name, tmp_path / "out", overrides=few)
     assert model.tokenizer.get_vocab() == load("vocable-mini", device="cpu").tokenizer.get_vocab()
 

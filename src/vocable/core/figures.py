@@ -18,6 +18,7 @@ ACROSS = 3  # panels in a row
 PANEL = (5.0, 4.0)  # inches
 MARGIN = 0.1  # inches on each side of a legend
 LEGEND_COLUMNS = 4  # at most
+LAYOUT = "constrained"  # nothing covers another part of a figure
 MARKERS = "osD^vPX*"
 
 
@@ -110,7 +111,7 @@ def empty_panels(count: int, columns: int) -> Figure:
 
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
+    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout=LAYOUT)
     for number in range(1, count + 1):
         figure.add_subplot(rows, columns, number)
     return figure
