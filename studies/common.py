@@ -24,11 +24,12 @@ from studies.cost import TFLOPS
 from studies.plan import Plan, Selection, Study, make_plan
 from studies.results import Reproduction, reproduction
 from studies.runs import RunError
-from studies.toys import Toys
+from studies.toys import PART, Toys
 from vocable.cli import silence
 from vocable.core.progress import progress
 from vocable.core.storage import locked
 from vocable.data import tolerating
+from vocable.encoding import stream
 from vocable.errors import ArgumentError, DataError, LostProcessError, VocableError, require_extra
 from vocable.options import DType
 from vocable.training import distributed
@@ -120,15 +121,17 @@ def _carry_out(plan: Plan, output: Path, *, toy: bool) -> Reproduction:
 
 @contextmanager
 def _small() -> Iterator[None]:
-    """Settings for toys: one thread, no warnings of models that have learned nothing, little garbage collection."""
-    threads = torch.get_num_threads()
+    """Settings for toys: one thread, small parts, no warnings of models that have learned nothing, little garbage."""
+    threads, part = torch.get_num_threads(), stream.PART_SIZE
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    stream.PART_SIZE = PART
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+        stream.PART_SIZE = part
         torch.set_num_threads(threads)
         logging.disable(logging.NOTSET)
 

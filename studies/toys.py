@@ -21,7 +21,8 @@ from vocable.training.recipe import HardNegatives, Recipe, Source
 
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection
-LARGE = 4999  # documents of a study's first collection: three parts of vectors, the last one short
+PART = 512  # texts in a part of vectors
+LARGE = 1300  # documents of a study's first collection: three parts, the last one short, and more than any search finds
 PAIRS = 40
 SHIFT = 0.01  # of the bias of a random model, which the shift of a real one would leave without terms
 KINDS = (  # part of a model's name, architecture, family of the tokenizer; the first that fits
@@ -49,7 +50,7 @@ LEARNING = {
 class Toys:
     """Toy models and sources below a folder, each made at its first use."""
 
-    postings = 40_000  # of a shard of an index: the first collection of a study has several
+    postings = 10_000  # of a shard of an index: the first collection of a study has several
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

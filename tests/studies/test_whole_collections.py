@@ -15,7 +15,7 @@ from studies.measurements import quality
 from studies.mlm_head_rescaling.__main__ import STUDY as RESCALING
 from studies.plan import Study, make_plan
 from studies.runs import Request, Run
-from studies.toys import LARGE, Toys
+from studies.toys import LARGE, PART, Toys
 from studies.vectors import Encoders, Place
 from studies.vocabulary_transfer.__main__ import STUDY as TRANSFER
 from studies.wacky_weights.__main__ import STUDY as WACKY
@@ -50,8 +50,9 @@ def evaluation(toys: Toys) -> Evaluation:
 @pytest.mark.slow
 @pytest.mark.parametrize(("study", "name"), FIRST_COLUMNS)
 def test_a_cell_of_each_study_equals_evaluate_on_three_parts(
-    study: Study, name: str, toys: Toys, evaluation: Evaluation, tmp_path: Path
+    study: Study, name: str, toys: Toys, evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stream, "PART_SIZE", PART)
     column = study.columns[name]
     assert column.on == next(iter(study.datasets))
     model, source = toys.model("bert"), toys.large_collection("collection")
@@ -62,7 +63,7 @@ def test_a_cell_of_each_study_equals_evaluate_on_three_parts(
     run.carry_out(places)
     cost = evaluation.cost
     measured = run.measured(places)[request.key]
-    assert LARGE > 2 * stream.PART_SIZE
+    assert LARGE > 2 * PART
     assert measured[column.value] == evaluation.values[column.value]
     assert cost is not None
     costs = [cost.query_terms, cost.document_terms, cost.flops]

@@ -135,39 +135,35 @@ def test_negatives_are_drawn_from_the_models_own_best_documents(
     assert drawn_from_all < 14
 
 
-MOMENTS = ("index", "finish", "prepare", "on_save")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_ends_with_the_same_weights(
-    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example_files, "CHUNK", 3)
     recipe = make_recipe(values)
-    whole = vo.train(recipe, tmp_path / "whole")
-    calls = 0
+    whole = vo.train(recipe, tmp_path / "whole").state_dict()
+    places: list[tuple[Any, str]] = [
+        (mined_negatives, "index_of"),
+        (example_files, "finish"),
+        (mined_negatives, "prepare"),
+        (mined_negatives.MineDuringTraining, "on_save"),
+    ]
+    for module, name in places:
+        original, calls = getattr(module, name), [0]
 
-    def killed(*given: Any, original: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 2:  # while it mines after step 2
-            raise KeyboardInterrupt
-        return original(*given, **options)
+        def killed(*given: Any, original: Any = original, calls: list[int] = calls, **options: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 2:  # while it mines after step 2
+                raise KeyboardInterrupt
+            return original(*given, **options)
 
-    places: dict[str, tuple[Any, str]] = {
-        "index": (mined_negatives, "index_of"), "finish": (example_files, "finish"),
-        "prepare": (mined_negatives, "prepare"), "on_save": (mined_negatives.MineDuringTraining, "on_save"),
-    }  # fmt: skip
-    module, name = places[moment]
-    original = getattr(module, name)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, name, lambda *given, **options: killed(*given, original=original, **options))
-        with pytest.raises(KeyboardInterrupt):
-            vo.train(recipe, tmp_path / "out")
-    assert [path.parent.name for path in (tmp_path / "out.partial" / "train").glob(f"*/{COMPLETE}")]
-    resumed = vo.train(recipe, tmp_path / "out").state_dict()
-    assert all(torch.equal(resumed[key], value) for key, value in whole.state_dict().items())
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                vo.train(recipe, tmp_path / name)
+        assert [*(tmp_path / f"{name}.partial" / "train").glob(f"*/{COMPLETE}")], name
+        resumed = vo.train(recipe, tmp_path / name).state_dict()
+        assert all(torch.equal(resumed[key], value) for key, value in whole.items()), name
 
 
 def keep_mined(folder: Path) -> None:
