@@ -22,11 +22,12 @@ from vocable.collection.records import Changed
 from vocable.collection.verbs import delete
 from vocable.collection.writer import CollectionWriter
 from vocable.data import Document
+from vocable.encoding.dense_models import load_dense
 from vocable.encoding.load import load_encoder
 from vocable.engines.protocols import engine_of
 
 pytestmark = pytest.mark.slow
-MODEL = cache(load_encoder)
+MODEL, DENSE = cache(load_encoder), cache(load_dense)
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
 N, PART = 20, 8  # documents of the corpus and of a part
 SEARCHES: list[dict[str, Any]] = [
@@ -52,6 +53,7 @@ def documents(toy_texts: list[str]) -> list[Document]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are read once, and a corpus has several parts."""
     monkeypatch.setattr(models, "load_encoder", MODEL)
+    monkeypatch.setattr(models, "load_dense", DENSE)
     for name in SERVERS:
         engine, _ = engine_of(f"{name}+http://localhost/x" if name != "postgresql" else "postgresql://x/y")
         monkeypatch.setattr(engine, "about", replace(engine.about, part=PART))

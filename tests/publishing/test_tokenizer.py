@@ -122,12 +122,16 @@ def compare(found: Sequence[Any], expected: Sequence[Any], texts: Sequence[str])
 def trained() -> list[str]:
     """The texts that tokenizers are trained on, sentences in some scripts."""
     known = [one.sentence for one in pydocs.known_items()[:500]]
-    return known + [
-        "Die Größe der Straße ändert sich, und die Äpfel fallen über den Zaun.",
-        "Быстрая коричневая лиса прыгает через ленивую собаку.",
-        "机器学习是人工智能的一个分支。検索エンジンは文書を探します。",
-        "البحث عن المعلومات في النصوص",
-    ] * 5
+    return (
+        known
+        + [
+            "Die Größe der Straße ändert sich, und die Äpfel fallen über den Zaun.",
+            "Быстрая коричневая лиса прыгает через ленивую собаку.",
+            "机器学习是人工智能的一个分支。検索エンジンは文書を探します。",
+            "البحث عن المعلومات في النصوص",
+        ]
+        * 5
+    )
 
 
 def made_tokenizer(kind: str) -> Tokenizer:

@@ -22,6 +22,7 @@ from vocable.collection.answers import search
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.collection.verbs import add, delete
+from vocable.encoding.dense_models import load_dense
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines import kept_counts
@@ -36,7 +37,7 @@ WORDS = ["river", "mountain", "boat", "library", "old", "quiet", "garden", "ston
 FIRST = {f"d{number}": f"the {WORDS[number % 4]} and the {WORDS[number % 3 + 4]}" for number in range(6)}
 IDS = [f"d{number}" for number in range(9)]
 MODELS = ["vocable-mini", "vocable-mini-doc"]  # queries by a transformer, and looked up; both with IDF
-MODEL = cache(load_encoder)
+MODEL, DENSE = cache(load_encoder), cache(load_dense)
 POWERS = [None, 0.0, 1.0]  # None: the model's own
 
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
@@ -138,6 +139,7 @@ def made(place: str, model: str, work: Path, **options: Any) -> Living:
 def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are read from the disk once."""
     monkeypatch.setattr(models, "load_encoder", MODEL)
+    monkeypatch.setattr(models, "load_dense", DENSE)
 
 
 @pytest.fixture(scope="module", params=[*SERVERS, "folder", "folder, words", "folder, passages"])
@@ -166,7 +168,7 @@ def living(places: tuple[Callable[[str], str], Any], model: str, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=3, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=1, phases=[Phase.explicit, Phase.generate])
 @example([("search", QUERIES[0]), ("PUT", {"d7": "river"}), ("add", {"d8": "mountain"}), ("search", QUERIES[0])])
 @example([("search", QUERIES[0]), ("DELETE", IDS), ("search", QUERIES[0]), ("add", FIRST)])
 @given(steps)

@@ -59,6 +59,12 @@ CHILD = 30  # seconds of a process that it starts
 NOBODY = 65_534
 TEXTS = ["The fox reads at night.", "A librarian indexes sparse vectors.", "Owls forget the lazy dog."]
 SITUATIONS: dict[str, Callable[[Path], None]] = {}
+quick = False
+
+
+def times(count: int) -> int:
+    """Return how often something is repeated that chance may decide."""
+    return count // 4 if quick else count
 
 
 class NotTriedError(Exception):
@@ -218,7 +224,7 @@ def _forks_beside_threads(folder: Path) -> None:
     for _ in range(5):
         add()  # from now on, additions replace
     with busy(add, partial(lambda: answers_of(index.current(), 5))):
-        for _ in range(25):
+        for _ in range(times(25)):
             in_fork(child)
 
 
@@ -252,7 +258,7 @@ def _fork_with_model(folder: Path) -> None:
 
     in_fork(child)
     with busy(lambda: vo.search(index, ["a fox at night"], 2)):
-        for attempt in range(60):  # at many moments of a search: while it tokenizes, runs a graph, or ranks
+        for attempt in range(times(60)):  # at many moments of a search: while it tokenizes, runs a graph, or ranks
             time.sleep(0.0037 * (attempt % 7))
             in_fork(lambda: vo.search(index, ["owls that forget"], 2)[0].hits)
     assert len(index) == 4
@@ -301,18 +307,18 @@ def _two_handles(folder: Path) -> None:
     check(open_words(folder / "index"), "first", "again")
 
 
-@situation("eight threads with 40 adds each, on one handle and on two")
+@situation("eight threads that add, on one handle and on two")
 def _threads(folder: Path) -> None:
     handles = [open_words(folder / "index") for _ in range(2)]
     for part, indexes in enumerate(([handles[0]], handles)):
 
         def add(thread: int, part: int = part, indexes: list[Collection] = indexes) -> None:
-            for number in range(40):
+            for number in range(times(40)):
                 indexes[thread % len(indexes)].add([new(f"{part} {thread} {number}")])
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(add, range(8)))
-    names = [f"{part} {thread} {number}" for part in range(2) for thread in range(8) for number in range(40)]
+    names = [f"{part} {thread} {number}" for part in range(2) for thread in range(8) for number in range(times(40))]
     for index in handles:
         check(index, *names)
 
@@ -510,7 +516,7 @@ def _copies(folder: Path) -> None:
     writer = start(folder / "writer", partial(_grow, folder, number))
     opened = missing = 0
     try:
-        for attempt in range(40):
+        for attempt in range(times(40)):
             copy = folder / f"copy{attempt}"
             subprocess.run(["cp", "-r", folder / "index", copy], check=False, capture_output=True)
             try:
@@ -793,8 +799,11 @@ def benchmark() -> int:
     """Try all situations, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="situations whose name has this")
+    parser.add_argument("--quick", action="store_true", help="a fourth of the repetitions")
     parser.add_argument("-v", "--verbose", action="store_true", help="print tracebacks")
     options = parser.parse_args()
+    global quick
+    quick = options.quick
     with tempfile.TemporaryDirectory(prefix="vocable-situations-", ignore_cleanup_errors=True) as name:
         os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
         outcomes = run_all(Path(name), options.only)
