@@ -13,9 +13,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no 
 os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the processor; 0 tests them on CUDA
 
 import random
+import re
 import shutil
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -58,17 +59,21 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("toys")
 
 
-# The longest, for which nothing is to wait at the end, and all that fork a process (`tests.forks`): one worker runs
-# them, so that it alone has such a process. So are those of `tests/slow`.
-FIRST = {
-    *("test_server.py", "test_windows.py", "test_shards.py", "test_train_vocabulary.py"),
-    "test_exported_members.py",
-}
+FORKS = re.compile(r"tests\.forks|import forks|service\.process|service import process|quick_workers")
+
+
+@cache
+def _is_first(path: Path) -> bool:
+    """Whether the tests of a file run first: the slow ones, and those that fork a process (`tests.forks`).
+
+    Nothing waits for them at the end, and one worker runs them, which alone spends 15 seconds on such a process.
+    """
+    return "slow" in path.parts or bool(FORKS.search(path.read_text(encoding="utf-8")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of some files first."""
-    items.sort(key=lambda item: item.path.name not in FIRST and "slow" not in item.path.parts)
+    items.sort(key=lambda item: not _is_first(item.path))
 
 
 def pytest_collection_finish() -> None:
