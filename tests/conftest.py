@@ -105,9 +105,9 @@ def _as_on_every_machine() -> Iterator[None]:
 
     One thread, as for toy matrices more only cost. `dtype="auto"` means float32: numbers are compared here to more
     digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file
-    is forced to disk: the power stays on. No training collects garbage. Parts of a figure get no room of their own,
-    which takes half a second at the end of every training (but with `laid_out`). What is printed has the width of a
-    terminal of 80 columns.
+    is forced to disk: the power stays on. No training collects garbage. The figure of a training is made and not
+    rendered, which takes as long as a toy learns, and parts of other figures get no room (but with `drawn`). What is
+    printed has the width of a terminal of 80 columns.
     """
     import torch
 
@@ -118,13 +118,15 @@ def _as_on_every_machine() -> Iterator[None]:
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         patched.setattr(os, "fsync", lambda file: None)
         patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
+        patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
         yield
 
 
 @pytest.fixture
-def laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a figure get room, as they do for users."""
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn as they are for users."""
+    monkeypatch.setattr("vocable.training.log.save_figure", figures.save_figure)
     monkeypatch.setattr(figures, "LAYOUT", "constrained")
 
 

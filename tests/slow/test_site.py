@@ -47,9 +47,8 @@ QUESTIONS = {
 def site(tmp_path_factory: pytest.TempPathFactory) -> PublishedSite:
     build = pytest.importorskip("mkdocs.commands.build")
     config = pytest.importorskip("mkdocs.config")
-    folder = tmp_path_factory.mktemp("documentation")
+    folder = tmp_path_factory.mktemp("documentation")  # `make docs` has encoded the texts, or this does for it
     loaded = config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder / "site"), strict=True)
-    loaded.plugins["vocable"].config.cache = str(folder / "cache")
     build.build(loaded)
     return PublishedSite(folder / "site" / "vocable")
 

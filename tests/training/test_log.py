@@ -79,7 +79,7 @@ def test_the_figure_shows_losses_terms_and_gradient(tmp_path: Path, monkeypatch:
     assert gradient.lines[0].get_xdata().tolist() == [1, 2, 3, 4, 5]
 
 
-def test_equal_logs_give_equal_files(tmp_path: Path, laid_out: None) -> None:
+def test_equal_logs_give_equal_files(tmp_path: Path, drawn: None) -> None:
     for name in ("a.png", "b.png"):
         draw(lines()[:1], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

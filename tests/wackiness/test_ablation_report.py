@@ -80,7 +80,7 @@ def test_there_is_a_panel_for_each_dataset_and_measure() -> None:
         assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "1,000\n(5 here)"]
 
 
-def test_the_file_is_the_same_every_time(tmp_path: Path, laid_out: None) -> None:
+def test_the_file_is_the_same_every_time(tmp_path: Path, drawn: None) -> None:
     for name in ("one.svg", "two.svg"):
         save_figure(ablation_figure([removed("a $x$ <b>")]), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -91,7 +91,7 @@ def test_the_file_is_the_same_every_time(tmp_path: Path, laid_out: None) -> None
 @pytest.mark.parametrize(
     "names", [["nothing removed", "random terms, ± 2 std over draws"] * 2, ["a long name of a system " * 5] * 3]
 )
-def test_a_legend_fits_a_single_panel(names: list[str], laid_out: None) -> None:
+def test_a_legend_fits_a_single_panel(names: list[str], drawn: None) -> None:
     figure = empty_panels(1, ACROSS)
     lines = [figure.axes[0].plot([0, 1], label=name)[0] for name in names]
     add_legend(figure, lines, names, title="labels: qk/dk")
