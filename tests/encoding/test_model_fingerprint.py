@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.forks import Fork
 from vocable.collection.answers import search
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
@@ -46,6 +45,10 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
+def print_fingerprint(folder: str) -> None:
+    print(json.dumps(encoding_model(load(folder, device="cpu")).fingerprint()))
+
+
 @pytest.mark.slow
 def test_a_fingerprint_outlasts_encoding_number_types_and_processes(backbone: Path) -> None:
     model = load(backbone, device="cpu")
@@ -56,11 +59,8 @@ def test_a_fingerprint_outlasts_encoding_number_types_and_processes(backbone: Pa
         encoder.encode(["fox " * 100, "owl"])
         assert differences(stored, encoder.loaded.fingerprint()) == []
     assert differences(stored, encoding_model(load(backbone, device="cpu")).fingerprint()) == []
-    other = "import sys, json, vocable as vo; from vocable.encoding.models import encoding_model as of\n"
-    other += "print(json.dumps(of(vo.load(sys.argv[1], device='cpu')).fingerprint()))"
-    if backbone.name.startswith("bert"):
-        ran = subprocess.run([sys.executable, "-c", other, backbone], capture_output=True, text=True, check=True)
-        assert json.loads(ran.stdout) == stored
+    with Fork(print_fingerprint, str(backbone)) as process:
+        assert json.loads(process.communicate()[0]) == stored
 
 
 def test_weights_are_compared_in_the_number_type_in_which_they_were_digested(backbones: dict[str, Path]) -> None:
