@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from tests.by_parts import load_checkpoint, rescale
+from tests.conftest import some_pairs
 from vocable.adapt import rescale as rescaling
 from vocable.adapt.rescale import FACTORS, choose_factor
 from vocable.adapt.statistics import RULES, Start, measure_start
@@ -20,9 +21,9 @@ LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [2, 3, 0.125])
-def test_the_matrix_is_divided_and_nothing_else(backbone: Path, factor: float) -> None:
-    mlm, _ = load_checkpoint(backbone)
+@pytest.mark.parametrize(("name", "factor"), some_pairs([2, 3, 0.125]))
+def test_the_matrix_is_divided_and_nothing_else(backbones: dict[str, Path], name: str, factor: float) -> None:
+    mlm, _ = load_checkpoint(backbones[name])
     before = {name: value.clone() for name, value in mlm.state_dict().items()}
     found = rescale(mlm, factor)
     assert type(found) is type(mlm)

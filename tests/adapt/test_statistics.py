@@ -72,11 +72,10 @@ def reference(
     }
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_every_architecture_as_by_hand(backbone: Path, texts: list[str], temperature: float) -> None:
+def test_every_architecture_as_by_hand(backbone: Path, texts: list[str]) -> None:
     mlm, tokenizer = load_checkpoint(backbone)
-    found = measure_start(mlm, tokenizer, texts[:6], batch_size=3, temperature=temperature)
-    assert asdict(found) == pytest.approx(reference(mlm.eval(), tokenizer, texts[:6], 3, temperature), rel=1e-4)
+    found = measure_start(mlm, tokenizer, texts[:6], batch_size=3, temperature=0.5)
+    assert asdict(found) == pytest.approx(reference(mlm.eval(), tokenizer, texts[:6], 3, 0.5), rel=1e-4)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("sum", "relu"), ("cls", "relu"), ("max", "log1p_relu")])

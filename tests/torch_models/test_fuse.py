@@ -14,6 +14,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM
 
+from tests.conftest import some_pairs
 from vocable.encoding.load import load
 from vocable.encoding.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
@@ -77,9 +78,11 @@ def error(found: Tensor, expected: Tensor) -> float:
     return float(torch.linalg.norm(found.double() - expected.double()) / torch.linalg.norm(expected.double()))
 
 
-@pytest.mark.parametrize("batch", [padded, one_token, one_token_among_longer])
-def test_outputs_and_gradients_are_the_stock_model_s(backbone: Path, batch: Any, toy_texts: list[str]) -> None:
-    model = stock(backbone)
+@pytest.mark.parametrize(("name", "batch"), some_pairs([padded, one_token, one_token_among_longer]))
+def test_outputs_and_gradients_are_the_stock_model_s(
+    backbones: dict[str, Path], name: str, batch: Any, toy_texts: list[str]
+) -> None:
+    model = stock(backbones[name])
     features = batch(model, toy_texts)
     expected, expected_gradients = run(model, features)
     found, gradients = run(fuse(model), features)

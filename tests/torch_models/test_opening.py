@@ -19,6 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import load_checkpoint
+from tests.conftest import some_pairs
 from vocable.encoding.load import load
 from vocable.errors import ModelError
 from vocable.torch_models.inference_free import make_inference_free
@@ -42,8 +43,11 @@ def without(folder: Path, copy: Path, tensor: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
-def test_a_model_without_one_of_its_tensors_is_refused(backbone: Path, tmp_path: Path, where: float) -> None:
+@pytest.mark.parametrize(("name", "where"), some_pairs([0.0, 0.5, 1.0]))
+def test_a_model_without_one_of_its_tensors_is_refused(
+    backbones: dict[str, Path], name: str, where: float, tmp_path: Path
+) -> None:
+    backbone = backbones[name]
     names = sorted(load_file(backbone / WEIGHTS))
     broken = without(backbone, tmp_path / "broken", names[round(where * (len(names) - 1))])
     for loader in LOADERS.values():
