@@ -9,6 +9,7 @@ import json
 import random
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -236,12 +237,23 @@ class Engine:
         scope = {"bool": {"filter": [body["query"]] if "query" in body else []}}
         there = [one for one in self.there(name).values() if self.score(scope, one) is not None]
         filters = body.get("aggs", {"terms": {"filters": {"filters": {}}}})["terms"]["filters"]["filters"]
-        buckets = {
-            label: {"doc_count": sum(self.score(query, one) is not None for one in there)}
-            for label, query in filters.items()
-        }
+        having = Counter((field, token) for one in there for field in self.features(name) for token in one[field])
+
+        def count(query: dict[str, Any]) -> int:
+            if (token := token_of(query)) is None:
+                return sum(self.score(query, one) is not None for one in there)
+            for one in there[:1]:
+                self.score(query, one)  # which checks the query's form
+            return having[token]
+
+        buckets = {label: {"doc_count": count(query)} for label, query in filters.items()}
         found = {"aggregations": {"terms": {"buckets": buckets}}} if "aggs" in body else {}
         return {"hits": {"total": {"value": len(there), "relation": "eq"}, "hits": []}, **found}
+
+    def features(self, name: str) -> list[str]:
+        """The fields of sparse vectors."""
+        types = {field: settings["type"] for field, settings in self.mappings[name]["properties"].items()}
+        return [field for field, kind in types.items() if kind == FEATURE[self.kind]]
 
     def matching(self, name: str, query: dict[str, Any]) -> int:
         """The number of documents that match a query."""
@@ -303,6 +315,18 @@ class Engine:
 def dimensions(field: dict[str, Any]) -> int:
     """The number of dimensions of a field of dense vectors."""
     return int(field["dimension"] if field["type"] == "knn_vector" else field["dims"])
+
+
+def token_of(query: dict[str, Any]) -> tuple[str, str] | None:
+    """The field and the token of a query for one token alone."""
+    [(kind, said)] = query.items()
+    if kind == "rank_feature":
+        field, token = said["field"].split(".")
+        return field, token
+    if kind == "sparse_vector" and len(said["query_vector"]) == 1:
+        [token] = said["query_vector"]
+        return said["field"], token
+    return None
 
 
 def feature(weights: dict[str, float], token: str, weight: float) -> np.float32 | None:
