@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from vocable.encoding.dense_models import load_dense, normalized
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.torch_models import export_dense as exporting
-from vocable.torch_models.export_dense import export_dense
+from vocable.torch_models.export_dense import ExportedDenseModel, export_dense
 
 pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
 pytestmark = pytest.mark.slow
@@ -35,11 +35,20 @@ def test_a_graph_gives_the_vectors_of_its_model(
     assert graph.get_embedding_dimension() == exported.dimensions == model.get_embedding_dimension()
 
 
-def test_an_8_bit_graph_is_smaller_and_close(backbones: dict[str, Path], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExportedDenseModel]:
+    """The folder of the toy BERT's graph, and what was measured."""
+    folder = tmp_path_factory.mktemp("plain") / "graph"
+    return folder, export_dense(dense_model(backbones["bert"]), folder, texts=TEXTS)
+
+
+def test_an_8_bit_graph_is_smaller_and_close(
+    plain: tuple[Path, ExportedDenseModel], backbones: dict[str, Path], tmp_path: Path
+) -> None:
     model = dense_model(backbones["bert"])
-    plain, int8 = (export_dense(model, tmp_path / str(int8), int8=int8, texts=TEXTS) for int8 in (False, True))
-    assert int8.megabytes < plain.megabytes
-    vectors = load_dense(str(tmp_path / "True")).encode_document(TEXTS[:3], show_progress_bar=False)
+    int8 = export_dense(model, tmp_path / "int8", int8=True, texts=TEXTS)
+    assert int8.megabytes < plain[1].megabytes
+    vectors = load_dense(str(tmp_path / "int8")).encode_document(TEXTS[:3], show_progress_bar=False)
     cosines = (vectors * normalized(model.encode_document(TEXTS[:3]))).sum(1)
     assert 0.98 < cosines.min() < 0.999999
     assert int8.to_json()["int8"] is True
@@ -47,13 +56,12 @@ def test_an_8_bit_graph_is_smaller_and_close(backbones: dict[str, Path], tmp_pat
 
 
 def test_a_repeated_export_reads_the_first_and_another_model_is_refused(
-    backbones: dict[str, Path], tmp_path: Path
+    plain: tuple[Path, ExportedDenseModel], backbones: dict[str, Path]
 ) -> None:
-    model = dense_model(backbones["bert"])
-    first = export_dense(model, tmp_path / "graph", texts=TEXTS)
-    assert export_dense(model, tmp_path / "graph", texts=["other"]) == first
+    folder, first = plain
+    assert export_dense(dense_model(backbones["bert"]), folder, texts=["other"]) == first
     with pytest.raises(ArgumentError):
-        export_dense(dense_model(backbones["bert"], "cls"), tmp_path / "graph", texts=TEXTS)
+        export_dense(dense_model(backbones["bert"], "cls"), folder, texts=TEXTS)
 
 
 def test_a_graph_that_differs_from_its_model_is_not_written(

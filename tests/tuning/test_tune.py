@@ -263,16 +263,22 @@ def test_a_tuning_that_is_killed_at_three_moments_makes_the_same_model(model: st
     assert recipes[0] == recipes[1]
 
 
+@pytest.fixture(scope="module")
+def place(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a graph beside its weights."""
+    folder = tmp_path_factory.mktemp("graph")
+    save_model(load_sparse_encoder(model), folder / "weights")
+    export_model(load_sparse_encoder(folder / "weights"), folder / "model", texts=["the old fox reads books"])
+    return Path(shutil.copytree(folder / "weights", folder / "model", dirs_exist_ok=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verdict", [BETTER, WORSE])
 def test_a_model_with_a_graph_keeps_one(
-    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Judgment
+    place: Path, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Judgment
 ) -> None:
     verdict_is(monkeypatch, verdict)
-    place, output = tmp_path / "model", tmp_path / "out"
-    save_model(load_sparse_encoder(model), tmp_path / "weights")
-    export_model(load_sparse_encoder(tmp_path / "weights"), place, texts=["the old fox reads books"])
-    shutil.copytree(tmp_path / "weights", place, dirs_exist_ok=True)
+    output = tmp_path / "out"
     report = tune(place, pages, output, device="cpu")
     assert isinstance(report, TuningReport)
     texts = ["the old fox reads books", "posting lists"]
