@@ -204,6 +204,18 @@ def model(backbones: dict[str, Path]) -> str:
     return str(backbones["bert"])
 
 
+@pytest.fixture(scope="session")
+def graph(backbones: dict[str, Path], toy_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the BERT backbone as a graph."""
+    pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+    from vocable.encoding.load import load
+    from vocable.torch_models.export import export_model
+
+    folder = tmp_path_factory.mktemp("graph") / "model"
+    export_model(load(backbones["bert"], device="cpu"), folder, texts=toy_texts[:8])
+    return folder
+
+
 @pytest.fixture(params=BACKBONES)
 def backbone(request: pytest.FixtureRequest, backbones: dict[str, Path]) -> Path:
     """The folder of each architecture's checkpoint in turn."""

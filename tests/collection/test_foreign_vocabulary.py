@@ -14,10 +14,8 @@ from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index
 from vocable.collection.verbs import add
 from vocable.data import Document
-from vocable.encoding.load import load
 from vocable.errors import VectorsError
 from vocable.service.view import ViewRequest, view
-from vocable.torch_models.export import export_model
 
 
 def corpus(path: Path, documents: Sequence[Document]) -> Path:
@@ -41,14 +39,9 @@ def state(collection: Collection) -> tuple[int, list[Document | None], list[list
 
 
 @pytest.fixture(params=["torch", "onnx"])
-def model(request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    if request.param == "torch":
-        shutil.copytree(backbones["bert"], folder)
-    else:
-        pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
-        export_model(load(backbones["bert"], device="cpu"), folder, texts=toy_texts[:8])
-    return folder
+def model(request: pytest.FixtureRequest, backbones: dict[str, Path], tmp_path: Path) -> Path:
+    made = backbones["bert"] if request.param == "torch" else request.getfixturevalue("graph")
+    return Path(shutil.copytree(made, tmp_path / "model"))
 
 
 @pytest.mark.slow

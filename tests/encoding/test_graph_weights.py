@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from vocable.errors import ModelError
 from vocable.torch_models.export import export_model, weights_on_disk
 
 
-def saved(backbone: Path, place: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model for PyTorch with its graph, in one folder."""
     pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
-    model: Any = load(backbone, device="cpu")
+    model: Any = load(backbones["bert"], device="cpu")
+    place = tmp_path_factory.mktemp("saved") / "model"
     model.save_pretrained(str(place))
     export_model(load(place, device="cpu"), place.with_name("graph"), texts=["the old fox", "an owl at night"])
     GraphModel(place.with_name("graph")).save_pretrained(place)
@@ -30,21 +33,18 @@ def saved(backbone: Path, place: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_graph_beside_the_weights_that_it_was_made_from_encodes(backbones: dict[str, Path], tmp_path: Path) -> None:
-    place = saved(backbones["bert"], tmp_path / "model")
-    kept = json.loads((place / "graph.json").read_text(encoding="utf-8"))["weights"]
-    content = (place / "model.safetensors").read_bytes()
+def test_a_graph_beside_the_weights_that_it_was_made_from_encodes(saved: Path) -> None:
+    kept = json.loads((saved / "graph.json").read_text(encoding="utf-8"))["weights"]
+    content = (saved / "model.safetensors").read_bytes()
     assert kept == f"{zlib.crc32(content):08x}"
-    assert load_encoder(place, device="cpu").runtime == "onnx"
-    assert TextEncoder(load_encoder(place, device="cpu")).encode(["the old fox"]).nnz > 0
+    assert load_encoder(saved, device="cpu").runtime == "onnx"
+    assert TextEncoder(load_encoder(saved, device="cpu")).encode(["the old fox"]).nnz > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tensor", ["cls.predictions.bias", "bert.embeddings.word_embeddings.weight"])
-def test_a_graph_beside_weights_that_changed_is_refused(
-    backbones: dict[str, Path], tmp_path: Path, tensor: str
-) -> None:
-    place = saved(backbones["bert"], tmp_path / "model")
+def test_a_graph_beside_weights_that_changed_is_refused(saved: Path, tmp_path: Path, tensor: str) -> None:
+    place = Path(shutil.copytree(saved, tmp_path / "model"))
     weights = load_file(place / "model.safetensors")
     weights[tensor].view(-1)[-1] += 1
     save_file(weights, place / "model.safetensors", {"format": "pt"})

@@ -26,7 +26,6 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import stored_dataset
-from vocable.torch_models.export import export_model
 
 Change = Callable[[Any], object]
 
@@ -128,14 +127,6 @@ GRAPH_CHANGES: dict[str, tuple[str, Change, list[str]]] = {
     "special": ("graph.json", lambda c: of_documents(c, special=[0]), ["document.special: "]),
     "IDF": ("graph.json", lambda c: c["roles"]["query"].update(query_idf=1.0), ["query.query_idf: 0.0, now 1.0"]),
 }
-
-
-@pytest.fixture(scope="module")
-def graph(backbones: dict[str, Path], toy_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
-    folder = tmp_path_factory.mktemp("graph") / "model"
-    export_model(load(backbones["bert"], device="cpu"), folder, texts=toy_texts[:8])
-    return folder
 
 
 def test_a_graph_has_the_tokenizer_and_the_settings_of_its_model(graph: Path, backbones: dict[str, Path]) -> None:
