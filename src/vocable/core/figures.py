@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vocable.core.storage import check_file, replacing
 from vocable.errors import ArgumentError, require_extra
@@ -18,7 +18,7 @@ ACROSS = 3  # panels in a row
 PANEL = (5.0, 4.0)  # inches
 MARGIN = 0.1  # inches on each side of a legend
 LEGEND_COLUMNS = 4  # at most
-LAYOUT = "constrained"  # nothing covers another part of a figure
+LAYOUT: Literal["constrained"] | None = "constrained"  # nothing covers another part of a figure
 MARKERS = "osD^vPX*"
 
 
