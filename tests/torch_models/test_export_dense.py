@@ -18,6 +18,7 @@ from vocable.torch_models.export_dense import ExportedDenseModel, export_dense
 pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
 pytestmark = pytest.mark.slow
 
+Plain = tuple[SentenceTransformer, Path, ExportedDenseModel]
 TEXTS = ["a fox", "the quick brown fox jumps over the lazy dog", "snow and rain, hail and sun", "", "fox " * 90]
 
 
@@ -36,18 +37,16 @@ def test_a_graph_gives_the_vectors_of_its_model(
 
 
 @pytest.fixture(scope="module")
-def plain(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExportedDenseModel]:
-    """The folder of the toy BERT's graph, and what was measured."""
-    folder = tmp_path_factory.mktemp("plain") / "graph"
-    return folder, export_dense(dense_model(backbones["bert"]), folder, texts=TEXTS)
+def plain(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """The toy BERT, the folder of its graph, and what was measured."""
+    model, folder = dense_model(backbones["bert"]), tmp_path_factory.mktemp("plain") / "graph"
+    return model, folder, export_dense(model, folder, texts=TEXTS)
 
 
-def test_an_8_bit_graph_is_smaller_and_close(
-    plain: tuple[Path, ExportedDenseModel], backbones: dict[str, Path], tmp_path: Path
-) -> None:
-    model = dense_model(backbones["bert"])
+def test_an_8_bit_graph_is_smaller_and_close(plain: Plain, tmp_path: Path) -> None:
+    model, _, exported = plain
     int8 = export_dense(model, tmp_path / "int8", int8=True, texts=TEXTS)
-    assert int8.megabytes < plain[1].megabytes
+    assert int8.megabytes < exported.megabytes
     vectors = load_dense(str(tmp_path / "int8")).encode_document(TEXTS[:3], show_progress_bar=False)
     cosines = (vectors * normalized(model.encode_document(TEXTS[:3]))).sum(1)
     assert 0.98 < cosines.min() < 0.999999
@@ -56,10 +55,10 @@ def test_an_8_bit_graph_is_smaller_and_close(
 
 
 def test_a_repeated_export_reads_the_first_and_another_model_is_refused(
-    plain: tuple[Path, ExportedDenseModel], backbones: dict[str, Path]
+    plain: Plain, backbones: dict[str, Path]
 ) -> None:
-    folder, first = plain
-    assert export_dense(dense_model(backbones["bert"]), folder, texts=["other"]) == first
+    model, folder, first = plain
+    assert export_dense(model, folder, texts=["other"]) == first
     with pytest.raises(ArgumentError):
         export_dense(dense_model(backbones["bert"], "cls"), folder, texts=TEXTS)
 
