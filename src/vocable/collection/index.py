@@ -86,7 +86,7 @@ def index(
             Python, an index without an output is in memory.
         dense: also encode with this model: vocable-mini-dense, a dense graph of `vocable
             export-model`, or a model of sentence-transformers. By default the dense vectors that `model` itself gives
-            in the same pass, or vocable-mini-dense beside a model with its tokens, such as a tuned vocable-mini
+            in the same pass, or vocable-mini-dense for a model with its tokens, such as a tuned vocable-mini
             (vocable-mini-doc looks up dense queries, too).
         no_dense: leave out dense vectors.
         engine_options: options of the engine, such as weight_bits=8 of a folder (docs/engines.md).

@@ -66,7 +66,7 @@ class Verified:
 def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> str:
     """Return a digest of files, which `compute` makes where none of this `kind` is recorded or a file has changed.
 
-    A record is of the folder of the first file.
+    The folder of the first file has one record.
     """
     try:
         folder, statuses = os.stat(files[0].parent), [os.stat(file) for file in files]

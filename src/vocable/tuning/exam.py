@@ -196,7 +196,7 @@ class ExamAnswers(NamedTuple):
 
 
 def answers(collections: Sequence[Encoded], words: SpaceIndex, dataset: Dataset) -> list[ExamAnswers]:
-    """Search a dataset as each model encoded it; the dense model beside the first model goes with all of them."""
+    """Search a dataset as each model encoded it; all share the dense model that goes with the first."""
     encoder = collections[0].encoder
     other = None if encoder is None else load_dense_beside(encoder.model)
     beside = None if other is None else dense_index(collections[0], other)

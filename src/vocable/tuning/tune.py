@@ -290,11 +290,11 @@ class Tuning:
 
     def compare(self, trained: Path | None) -> TuningReport:
         """Ask both models the questions of the exam."""
-        before = self.collection
-        after = before if trained is None else self._encoded(trained, AFTER)
+        initial = self.collection
+        tuned = initial if trained is None else self._encoded(trained, AFTER)
         if self.plan.speed.models > 2:
             self.stages.begin("dense")
-        start, end = answers([before, after], self.words, self.exam.dataset)
+        start, end = answers([initial, tuned], self.words, self.exam.dataset)
         results = changes(start, end, self.exam)
         judgment = judge(results)
         if trained is None:
