@@ -1,4 +1,4 @@
-"""What the requests of a context have in common: changed for a block, seen in its threads, and as before after it."""
+"""The requests of a context: changed for a block, seen in its threads, and as before after it."""
 
 from __future__ import annotations
 

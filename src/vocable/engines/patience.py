@@ -1,4 +1,4 @@
-"""What the requests of a context to a server are for, and how long they are repeated."""
+"""The purpose of the requests of a context, and the time during which they are repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # shortest time limit of an attempt:
 
 @dataclass(frozen=True)
 class Request:
-    """What the requests of a context have in common."""
+    """The purpose and the limits of all requests of a context."""
 
     kind: Literal["search", "count", "read", "write", "record"] = "record"
     writing: bool = False  # is repeated, a read too, for as long as a write
@@ -32,7 +32,7 @@ _REQUEST = ContextVar("request", default=Request())  # noqa: B039 - it is frozen
 
 
 def request() -> Request:
-    """Return what the requests of this context have in common."""
+    """Return the purpose and the limits of the requests of this context."""
     return _REQUEST.get()
 
 
