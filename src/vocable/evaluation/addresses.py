@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -84,7 +85,8 @@ class PageAddresses:
     def _named(self, address: str) -> Iterator[str | None]:
         for name in (address, address.partition("#")[0]):
             yield self._exact.get(name)
-        for name in _loose(address):
+        with_host = (name for name in _loose(f"//{address}") if name[0] != "/")  # an address without https:
+        for name in chain(_loose(address), with_host):
             yield self._loose.get(name)
 
 
