@@ -40,6 +40,10 @@ from vocable.data.pydocs import divide
 from vocable.encoding.hub import BUILT_IN_MODEL
 
 FEWEST_WORDS = 2  # of a query
+ASK = """async (query) => {
+  try { return { error: null, ...(await window.shown(query)) }; }
+  catch (error) { return { error: String(error), urls: [], ms: 0 }; }
+}"""  # lunr fails for some words
 RIVALS = ("Pagefind", "lunr", "MiniSearch")
 
 
@@ -97,8 +101,12 @@ def write_results(browser: Browser, site: Path, queries: list[str], packages: Pa
                 page = browser.new_page()
                 page.goto(f"{served.url}/{name}/bare.html")
                 page.evaluate("setting => window.setting = setting", values)
-                answers = {query: page.evaluate("query => window.shown(query)", query) for query in queries}
+                answers = {query: page.evaluate(ASK, query) for query in queries}
                 urls = {query: [file_of(url, files) for url in answer["urls"]] for query, answer in answers.items()}
+                if failed := [query for query, answer in answers.items() if answer["error"]]:
+                    print(
+                        f"{name} {setting}: {len(failed)} queries fail: {answers[failed[0]]['error']} ({failed[0]!r})"
+                    )
                 results.append(site / f"{f'{name} {setting}'.strip()}.json")
                 results[-1].write_text(json.dumps(urls, ensure_ascii=False, indent=1), encoding="utf-8")
                 median = statistics.median(answer["ms"] for answer in answers.values())
@@ -145,7 +153,7 @@ def main() -> None:
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
-    arguments.packages = arguments.packages.resolve()
+    arguments.packages, arguments.output = arguments.packages.resolve(), arguments.output.resolve()
     print(machine(torch.device("cpu")))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=arguments.chromium, args=["--no-sandbox"])

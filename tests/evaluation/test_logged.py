@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,8 @@ def test_a_log_without_a_test_set_is_refused_and_nothing_written(
 
 def test_options_of_a_draw_exclude_an_index(place: Path, tmp_path: Path) -> None:
     log = write(tmp_path, LOG)
-    for name, value in (("queries", 3), ("seed", 1), ("embedding", "some"), ("train_output", tmp_path / "rest.jsonl")):
+    given: dict[str, Any] = {"queries": 3, "seed": 1, "embedding": "some", "train_output": tmp_path / "rest.jsonl"}
+    for name, value in given.items():
         with pytest.raises(ArgumentError) as error:
             vo.make_testset(log, tmp_path / "testset", index=str(place / "index"), **{name: value})
         assert str(error.value).startswith(f"{name} is for drawing")

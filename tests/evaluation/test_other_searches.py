@@ -70,6 +70,11 @@ def of_json(values: object) -> Answer:
     return lambda query: (200, json.dumps(values).encode())
 
 
+def late(query: str) -> tuple[int, bytes]:
+    time.sleep(3)
+    return 200, b"[]"
+
+
 def test_a_run_is_read_by_the_ids_of_queries_and_ordered_by_scores(tmp_path: Path) -> None:
     run = tmp_path / "theirs.run"
     run.write_text("q0 Q0 b 1 2.0 t\nq0 Q0 a 2 2.0 t\nq0 Q0 c 3 5.0 t\nq9 Q0 c 1 1.0 t\n", encoding="utf-8")
@@ -157,7 +162,7 @@ def test_lists_of_objects_of_several_kinds_are_read(served: Callable[[Answer], s
         (of_json({"documents": []}), "must be a list"),
         (of_json([3]), "must be an address"),
         (lambda query: (200, b"[" + b" " * 5_000_000), "at most 1 MB"),
-        (lambda query: (time.sleep(3), (200, b"[]"))[1], "within 0.5 seconds"),
+        (late, "within 0.5 seconds"),
     ],
     ids=["refused", "no JSON", "no list", "no hit", "too large", "too late"],
 )

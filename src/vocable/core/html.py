@@ -51,7 +51,7 @@ class Words(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a list: its text, its address, which is a link if it is of the web, and whether it is marked."""
+    """An entry of a list: its text, its address, a link if it begins with http, and whether it is marked."""
 
     text: str
     address: str = ""

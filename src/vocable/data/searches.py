@@ -22,9 +22,9 @@ from vocable.data.records import MalformedError
 from vocable.data.sources import Stream, file_lines, numbered
 from vocable.errors import DataError
 
-PAGE = ("page", "url", "id")
-CLICKS = ("count", "clicks")
-COLUMNS = ("query", "page", "count")
+PAGE_COLUMNS = ("page", "url", "id")
+CLICK_COLUMNS = ("count", "clicks")
+LOG_COLUMNS = ("query", "page", "count")
 MOST_CLICKS = (1 << 31) - 1  # a grade of a judgment has 32 bits
 
 
@@ -52,12 +52,12 @@ def read_searches(source: StrPath, *, bad: BadLines) -> Iterator[LoggedSearch]:
     """
     name = path_name(source, "log")
     is_table = Path(name).suffix.lower() == ".csv" and Path(name).is_file()
-    return records(_table(name) if is_table else open_source(name, SEARCH), SEARCH, bad)
+    return records(_table(name) if is_table else open_source(name, LOGGED_SEARCH), LOGGED_SEARCH, bad)
 
 
 def _search(row: Row) -> LoggedSearch:
-    query, page = (_cell(row, names) for names in (("query",), PAGE))
-    clicks = next((row[name] for name in CLICKS if row.get(name) not in (None, "")), 1)
+    query, page = (_cell(row, names) for names in (("query",), PAGE_COLUMNS))
+    clicks = next((row[name] for name in CLICK_COLUMNS if row.get(name) not in (None, "")), 1)
     with suppress(TypeError, ValueError):
         if not isinstance(clicks, bool | float) and 0 < (number := int(clicks)) <= MOST_CLICKS:
             return LoggedSearch(query, page, number)
@@ -75,22 +75,22 @@ def _cell(row: Row, names: tuple[str, ...]) -> str:
     return text
 
 
-SEARCH = Kind(
+LOGGED_SEARCH = Kind(
     name="search",
     record=_search,
-    names=frozenset({"query", *PAGE, *CLICKS}),
-    columns={2: COLUMNS[:2], 3: COLUMNS},
+    names=frozenset({"query", *PAGE_COLUMNS, *CLICK_COLUMNS}),
+    columns={2: LOG_COLUMNS[:2], 3: LOG_COLUMNS},
     fields='"query", "page" and optionally "count"',
     layout="query, page and optionally count",
 )
 
 
 def _table(source: str) -> Stream:
-    """Return the stream of a .csv file; its separator is the one that its first line has most of."""
+    """Return the stream of a .csv file; its separator is the most frequent in the first line."""
     first = next(file_lines(Path(source)), b"")
     separator = max(",;\t", key=lambda mark: first.count(mark.encode()))
     items = numbered(lambda: _rows(source, separator), source)
-    return Stream(source, Path(source).stem, items, _TableRow(), SEARCH.layout, several=True)
+    return Stream(source, Path(source).stem, items, _TableRow(), LOGGED_SEARCH.layout, several=True)
 
 
 def _rows(source: str, separator: str) -> Iterator[TableLine]:
@@ -116,7 +116,7 @@ class _TableRow:
             return None
         if self.header is None:
             names = [re.sub(r"\W+", " ", cell).strip().lower() for cell in cells]
-            self.header = names if "query" in names else list(COLUMNS)
+            self.header = names if "query" in names else list(LOG_COLUMNS)
             if self.header is names:
                 return None
         if len(cells) > len(self.header):

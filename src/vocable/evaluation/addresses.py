@@ -1,4 +1,4 @@
-"""The addresses by which logs and other searches name the pages of an index: links, paths, files and ids.
+"""Names of the pages of an index in logs and other searches: links, paths, files and ids.
 
 A page is a document, or all documents that are sections of one page. An address is compared exactly first, then without
 the parts that servers and generators of sites add: host, query string, a slash at the end, index.html, .html.
@@ -95,7 +95,7 @@ def _enter(names: dict[str, str], name: str, page: str) -> None:
 
 
 def _loose(address: str) -> Iterator[str]:
-    """Yield the forms in which addresses are compared, the strictest first; paths begin with a slash.
+    """Yield the compared forms of an address, the strictest first; paths begin with a slash.
 
     >>> [*_loose("https://Example.org/a%20b/index.html?v=1#top")]
     ['example.org/a b?v=1', '/a b?v=1', 'example.org/a b', '/a b']

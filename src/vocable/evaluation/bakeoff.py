@@ -56,9 +56,9 @@ def bakeoff(
 ) -> BakeOff:
     """Compare searches on a test set: an index's and other programs'.
 
-    The searches of the index are the default one, the one by words (BM25), and, of vocable-mini, the one whose queries
-    are looked up in a table. All searches answer all queries in one run, one at a time. They are compared by page: the
-    sections of a page are one hit.
+    An index has a default search, a search by words (BM25) and, with vocable-mini, a search that looks queries up in a
+    table. All searches answer all queries in one run, one at a time. They are compared by page: the sections of a page
+    are one hit.
 
     Args:
         index: place of an index; in Python also the result of `vocable.open_index`.
@@ -66,7 +66,7 @@ def bakeoff(
         also: other searches, one each time: a TREC run; a .json file with an object from queries to lists of addresses;
             an address with {query} that answers with a JSON list of addresses, or of objects with url or id; or the
             address of a vocable service.
-        output: HTML file with the table, and the hits of the 20 queries on which the searches differ most.
+        output: HTML file with the table, and the hits of the 20 queries with the largest differences.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
 
     Raises:
@@ -118,7 +118,7 @@ def _compared(collection: Collection, dataset: Dataset, others: Sequence[OtherSe
 
 
 def _by_page(dataset: Dataset, pages: PageAddresses) -> tuple[Dataset, int]:
-    """Return a dataset whose judgments are of pages, each with its highest grade, and the number of unknown documents.
+    """Return the dataset with judgments of pages, each its highest grade, and the number of unknown documents.
 
     Raises `DataError` if no relevant document is in the index.
     """
@@ -135,7 +135,7 @@ def _by_page(dataset: Dataset, pages: PageAddresses) -> tuple[Dataset, int]:
 
 
 def _searches_of(collection: Collection, pages: PageAddresses) -> Iterator[Contender]:
-    """Yield the searches of an index, the default one first."""
+    """Yield the searches of an index, the default first."""
     size = collection.store.nbytes
 
     def contender(name: str, searched: Collection, options: Any) -> Contender:

@@ -1,4 +1,4 @@
-"""The result of a bake-off: a table, a page of HTML, and the queries on which the searches differ most."""
+"""The result of a bake-off: a table, a page of HTML, and the queries with the largest differences."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from vocable.core.html import Entry, Lists, Section, page
-from vocable.core.tables import NONE, Table, Tabular, counted, short
+from vocable.core.tables import NONE, Table, Tabular, counted, p_value, short
 from vocable.data import Query
 from vocable.evaluation.quality import notes
-from vocable.evaluation.significance import ComparedEvaluations, interval, interval_columns, mean_interval
+from vocable.evaluation.significance import ComparedEvaluations, mean_interval
 
 BAKEOFF_MEASURES = ("R@1", "R@5", "RR@10", "nDCG@10")
 DECISIVE = BAKEOFF_MEASURES[-1]
 DIFFERING = 20  # queries that are shown with their hits
 LISTED_HITS = 5  # of each search
-ABOUT = (
+HOW_MEASURED = (
     "Every search answered every query, one query at a time and in turns; the first query was asked once more before. "
-    "A hit is a page: of several sections of a page the best counts. Intervals and p-values are of 95 % and of the "
-    "paired t-test over the queries, against the first search, not corrected for the number of tests."
+    "A hit is a page: of several sections of a page the best counts. ± is the half of the 95 % interval of the mean "
+    "(Student's t over the queries); p is of the paired t-test against the first search, not corrected for the number "
+    "of tests."
 )
 
 
@@ -80,17 +81,24 @@ class BakeOff(Tabular):
     def table(self) -> Table:
         """Return the table of quality, times and sizes."""
         evaluations = self.compared.evaluations
-        header, rows, groups = interval_columns(evaluations, self.compared.p_values)
-        costs = [[NONE if (ms := each.milliseconds) is None else short(ms), _size(each)] for each in self.answers]
-        rows = [[each.name, *row, *cost] for each, row, cost in zip(self.answers, rows, costs, strict=True)]
+        header, rows = ["search"], [[each.name] for each in self.answers]
+        for measure in BAKEOFF_MEASURES:
+            header += [measure, "p"]
+            for row, evaluation, p in zip(rows, evaluations, [{}, *self.compared.p_values], strict=True):
+                mean, (low, _) = evaluation.values[measure], mean_interval(evaluation.per_query[measure])
+                row += [f"{mean:.3f} ±{mean - low:.3f}", p_value(p[measure]) if measure in p else NONE]
+        for row, each in zip(rows, self.answers, strict=True):
+            row += [NONE if (ms := each.milliseconds) is None else short(ms), _size(each)]
         title = f"{evaluations[0].dataset} in {self.index}, {counted(len(self.queries), 'query', 'queries')}"
-        return Table(title, ["search", *header, "p50 ms", "size"], rows, [*groups, 2], self._notes())
+        groups = [2] * len(BAKEOFF_MEASURES) + [2]
+        return Table(title, [*header, "p50 ms", "size"], rows, groups, self._notes())
 
     def html(self) -> str:
         """Return a page of HTML that needs no other file."""
-        title = f"Bake-off: {', '.join(each.name for each in self.answers)}"
+        queries = counted(len(self.queries), "query", "queries")
+        title = f"Bake-off: {counted(len(self.answers), 'search', 'searches')}, {queries}"
         table = self.table()
-        result = Section("Result", [table._replace(notes=()), ABOUT, *table.notes])
+        result = Section("Result", [table._replace(notes=()), HOW_MEASURED, *table.notes])
         differing = self.differing()
         about = f"The {len(differing)} queries whose {DECISIVE} differs most. ✓ marks an expected page."
         about = about if differing else "The searches do not differ on any query."
@@ -103,7 +111,7 @@ class BakeOff(Tabular):
             {
                 "name": each.name,
                 "values": dict(evaluation.values),
-                "intervals": {name: list(interval(of_query)) for name, of_query in evaluation.per_query.items()},
+                "intervals": {name: list(mean_interval(of_query)) for name, of_query in evaluation.per_query.items()},
                 "p": p and dict(p),
                 "answer_p50_ms": each.milliseconds,
                 "bytes": each.size and {"of": each.size[1], "mean": each.size[0]},

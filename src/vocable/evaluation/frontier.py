@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.core.figures import MARKERS, add_legend, empty_panels
-from vocable.core.tables import NONE, Table, Tabled, short
+from vocable.core.tables import NONE, Table, Tabled, p_value, short
 from vocable.errors import require_extra
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import SETTING_COLUMNS, GridPoint, grid_notes, swept
 from vocable.evaluation.retrievers import TIMED_HITS
-from vocable.evaluation.significance import compare, interval, interval_columns
+from vocable.evaluation.significance import compare, mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,12 +126,21 @@ class ModelSelection(Tabled):
         shown = [point for point in self.points if point.setting and {*point.setting.changed()} <= {"rerank"}]
         shown += self.fusions
         whole = [point.evaluation for point in shown]
-        header, rows, groups = interval_columns(whole, compare(whole).p_values)
-        rows = [[f"{point.system} {point.setting or ''}".strip(), *row] for point, row in zip(shown, rows, strict=True)]
+        header, rows, groups = ["model"], [[f"{point.system} {point.setting or ''}".strip()] for point in shown], []
+        p_values = [None, *compare(whole).p_values]
+        # Three columns a measure: value, interval over queries, p.
+        for measure in whole[0].measures:
+            header += [measure, "95%", "p"]
+            groups.append(3)
+            for row, evaluation, p in zip(rows, whole, p_values, strict=True):
+                of_queries = evaluation.per_query.get(measure)
+                low, high = _interval(of_queries) if of_queries else (0.0, 0.0)
+                row += [evaluation.cell(measure), f"{low:.3f}–{high:.3f}" if of_queries else NONE]
+                row.append(NONE if p is None or measure not in p else p_value(p[measure]))
         names, costs = cost_columns([replace(each.cost or Cost(), matched=None) for each in whole])
         title = f"{whole[0].dataset}, {whole[0].queries} queries, whole vectors"
         rows = [row + more for row, more in zip(rows, costs, strict=True)]
-        return Table(title, ["model", *header, *names], rows, [*groups, len(names)], grid_notes(self.points))
+        return Table(title, header + names, rows, [*groups, len(names)], grid_notes(self.points))
 
     def _deployments(self) -> Table:
         header, rows = ["model", "queries", "licence", "terms", "parameters", "query length", "doc length"], []
@@ -168,8 +178,14 @@ def _rounded(value: float, digits: int) -> float:
 
 def _with_intervals(point: GridPoint) -> dict[str, object]:
     return point.to_json() | {
-        "intervals": {name: interval(values) for name, values in point.evaluation.per_query.items()}
+        "intervals": {name: _interval(values) for name, values in point.evaluation.per_query.items()}
     }
+
+
+def _interval(values: Mapping[str, float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of a measure, which ends at 0 and 1 if all values lie there."""
+    low, high = mean_interval(values)
+    return (max(low, 0.0), min(high, 1.0)) if all(0 <= value <= 1 for value in values.values()) else (low, high)
 
 
 def cost_of(point: GridPoint, name: str) -> float:

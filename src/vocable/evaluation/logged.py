@@ -16,8 +16,8 @@ from vocable.errors import DataError
 from vocable.evaluation.addresses import PageAddresses
 from vocable.evaluation.dataset import Dataset
 
-NAMED = 3  # unmatched addresses in a message
-NAMED_WIDTH = 80  # characters of each
+ADDRESSES_NAMED = 3  # unmatched addresses in a message
+ADDRESS_WIDTH = 80  # characters of each
 logger = logging.getLogger(__name__)
 
 
@@ -71,5 +71,5 @@ def logged_dataset(log: str, index: str | os.PathLike[str] | Collection, bad: Ba
 
 def named(addresses: Counter[str]) -> str:
     """Return the most frequent of some addresses, for a message."""
-    names = [repr(shortened(name, NAMED_WIDTH)) for name, _ in addresses.most_common(NAMED)]
-    return ", ".join([*names, *["…"] * (len(addresses) > NAMED)])
+    names = [repr(shortened(name, ADDRESS_WIDTH)) for name, _ in addresses.most_common(ADDRESSES_NAMED)]
+    return ", ".join([*names, *["…"] * (len(addresses) > ADDRESSES_NAMED)])

@@ -1,6 +1,6 @@
 """Searches by other programs: a TREC run, a JSON file of results, or an address that answers in JSON.
 
-A hit is the addresses by which it may be known, the best first, such as its link and its id.
+A hit is a tuple of addresses, the best first, such as its link and its id.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vocable.data import Query
 from vocable.errors import ArgumentError, DataError, ServiceError
 from vocable.indexes.ranking import in_order, read_trec
 
-PLACEHOLDER = "{query}"
+QUERY_MARK = "{query}"
 ANSWER_SECONDS = 10.0  # longest wait for an answer
 ANSWER_BYTES = 10 << 20  # of the largest answer
 FILE_BYTES = 1 << 30  # of the largest file of results
-NAMES = ("url", "id")  # fields of a hit that name its page
-LISTS = ("pages", "hits", "results")  # fields of an answer that hold its hits
+ADDRESS_FIELDS = ("url", "id")  # fields of a hit that name its page
+HIT_LISTS = ("pages", "hits", "results")  # fields of an answer that hold its hits
 
 Addresses: TypeAlias = tuple[str, ...]  # of one hit
 
@@ -99,7 +99,7 @@ def _http_search(address: str) -> OtherSearch:
     """Return a search by an address with {query}, or without it by the address of a vocable service."""
     shown = masked(address)
     try:
-        url = httpx.URL(address.replace(PLACEHOLDER, "query"))
+        url = httpx.URL(address.replace(QUERY_MARK, "query"))
     except httpx.InvalidURL as error:
         raise ArgumentError(f"{shown} is not an address: {error}") from None
     if not url.host:
@@ -107,8 +107,8 @@ def _http_search(address: str) -> OtherSearch:
     client = httpx.Client(timeout=ANSWER_SECONDS, follow_redirects=True)
 
     def hits(query: Query) -> tuple[list[Addresses], int | None]:
-        if PLACEHOLDER in address:
-            request = client.build_request("GET", address.replace(PLACEHOLDER, quote(query.text, safe="")))
+        if QUERY_MARK in address:
+            request = client.build_request("GET", address.replace(QUERY_MARK, quote(query.text, safe="")))
         else:
             request = client.build_request("POST", f"{address.rstrip('/')}/search", json={"query": query.text})
         where = f"{shown}, query {query.text!r}"
@@ -153,7 +153,7 @@ def _addresses(answer: object) -> Iterator[Addresses]:
     ([('/a/',), ('/b/', '7')], [('c.md',)])
     """
     if isinstance(answer, Mapping):
-        lists = [answer[name] for name in LISTS if isinstance(answer.get(name), list)]
+        lists = [answer[name] for name in HIT_LISTS if isinstance(answer.get(name), list)]
         answer = next(filter(None, lists), [] if lists else None)
     if not isinstance(answer, list):
         raise ValueError('an answer must be a list of addresses, or an object with such a list as "hits" or "results"')
@@ -167,5 +167,5 @@ def _addresses(answer: object) -> Iterator[Addresses]:
 def _names(hit: Mapping[str, Any]) -> Addresses:
     """Return the addresses of a hit with fields; the hits of vocable have further fields in `fields`."""
     inner = hit.get("fields")
-    values = [of.get(name) for of in (hit, inner if isinstance(inner, Mapping) else {}) for name in NAMES]
+    values = [of.get(name) for of in (hit, inner if isinstance(inner, Mapping) else {}) for name in ADDRESS_FIELDS]
     return tuple(str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))

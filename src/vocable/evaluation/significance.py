@@ -15,7 +15,7 @@ from scipy.special import stdtr, stdtrit  # Student's t, without the import time
 
 from vocable.core.faults import said
 from vocable.core.storage import StrPath, regular
-from vocable.core.tables import NONE, Table, Tabular, counted, p_value
+from vocable.core.tables import Table, Tabular, counted
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, quality_table
 
@@ -134,31 +134,6 @@ def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
     n, mean = len(sample), float(sample.mean())
     half = float(stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
     return mean - half, mean + half
-
-
-def interval(values: Mapping[str, float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of a measure, which ends at 0 and 1 if all values lie there."""
-    low, high = mean_interval(values)
-    return (max(low, 0.0), min(high, 1.0)) if all(0 <= value <= 1 for value in values.values()) else (low, high)
-
-
-def interval_columns(
-    evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]]
-) -> tuple[list[str], list[list[str]], list[int]]:
-    """Return the header, the rows and the groups of a table with three columns a measure: value, interval and p.
-
-    `p_values` has {measure: p} for each evaluation but the first.
-    """
-    header, rows, groups = list[str](), [list[str]() for _ in evaluations], list[int]()
-    for measure in evaluations[0].measures:
-        header += [measure, "95%", "p"]
-        groups.append(3)
-        for row, evaluation, p in zip(rows, evaluations, [None, *p_values], strict=True):
-            values = evaluation.per_query.get(measure)
-            low, high = interval(values) if values else (0.0, 0.0)
-            row += [evaluation.cell(measure), f"{low:.3f}–{high:.3f}" if values else NONE]
-            row.append(NONE if p is None or measure not in p else p_value(p[measure]))
-    return header, rows, groups
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
