@@ -28,8 +28,8 @@ th:first-child, td:first-child, .words th, .words td { text-align: left; }
 .words td { white-space: pre-wrap; }
 .wide { overflow-x: auto; }
 img { max-width: 100%; background: #fff; }
-.lists table { table-layout: fixed; width: 100%; min-width: 40rem; }
-.lists th, .lists td { text-align: left; padding: 0.25rem 0.5rem; }
+.lists table { width: 100%; }
+.lists th, .lists td { text-align: left; padding: 0.25rem 0.5rem; min-width: 10rem; }
 .lists ol { margin: 0; padding-left: 1.5rem; }
 .lists li { overflow-wrap: anywhere; }
 .lists small { color: var(--quiet); display: block; }
