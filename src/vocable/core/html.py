@@ -145,4 +145,5 @@ def _entry(entry: Entry) -> str:
     if entry.address.startswith(("http://", "https://")):
         text = f'<a href="{escape(entry.address)}">{text}</a>'
     text = f"<mark>{text} ✓</mark>" if entry.marked else text
-    return f"<li>{text}{f'<small>{escape(entry.address)}</small>' if entry.address else ''}</li>"
+    address = f"<small>{escape(entry.address)}</small>" if entry.address not in ("", entry.text) else ""
+    return f"<li>{text}{address}</li>"

@@ -167,7 +167,9 @@ class BakeOff(Tabular):
             hits = each.hits[row]
             entries = [Entry(hit.title, hit.address, hit.page in pages) for hit in hits[:LISTED_HITS]]
             rank = next((rank for rank, hit in enumerate(hits, start=1) if hit.page in pages), None)
-            line = "no hit" if not hits else f"not among {len(hits)}" if rank is None else f"rank {rank}"
+            line = (
+                "no hit" if not hits else f"not among {counted(len(hits), 'hit')}" if rank is None else f"rank {rank}"
+            )
             lists[each.name] = entries, line
         return Lists(f"{number}. {self.queries[row].text}", lists)
 
