@@ -82,7 +82,9 @@ def logs(documents: list[Document], count: int) -> dict[str, list[tuple[str, str
             query = " ".join(query.split())
             if len(re.findall(r"\w+", query)) >= FEWEST_WORDS and len(query) <= 200:
                 found[name][query].add(file)
-    queries = {name: sorted((q, min(files)) for q, files in of.items() if len(files) == 1) for name, of in found.items()}
+    queries = {
+        name: sorted((q, min(files)) for q, files in of.items() if len(files) == 1) for name, of in found.items()
+    }
     return {name: Random(0).sample(rows, min(count, len(rows))) for name, rows in queries.items()}
 
 
