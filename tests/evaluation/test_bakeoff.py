@@ -17,7 +17,7 @@ from scipy.stats import ttest_rel
 
 import vocable as vo
 from tests.cli.command_line import done, refused
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.bakeoff_report import BAKEOFF_MEASURES
 from vocable.evaluation.dataset import load_dataset
 from vocable.options import check
@@ -198,3 +198,9 @@ def test_a_test_set_of_another_index_is_refused(folder: Path, tmp_path: Path) ->
     with pytest.raises(DataError) as error:
         vo.bakeoff(index, folder / "testset")
     assert "relevant documents" in str(error.value)
+
+
+def test_other_searches_are_a_list(folder: Path) -> None:
+    with pytest.raises(ArgumentError) as error:
+        vo.bakeoff(folder / "index", folder / "testset", also="theirs.json")
+    assert str(error.value).startswith("also must be")

@@ -18,6 +18,7 @@ from vocable.collection.collection import Collection, open_index
 from vocable.core.progress import track
 from vocable.core.storage import check_file, replacing
 from vocable.data import Qrel, Query, ScoredDoc
+from vocable.data.texts import as_texts
 from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.errors import DataError, UnwrittenError
 from vocable.evaluation.addresses import PageAddresses
@@ -70,7 +71,7 @@ def bakeoff(
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
 
     Raises:
-        ArgumentError: another search's address is not one of http or https.
+        ArgumentError: another search's address does not begin with http:// or https://.
         DataError: the test set or results cannot be read, or name no page of the index.
         ServiceError: another search does not answer in ten seconds, or not in the expected JSON.
         UnwrittenError: the page cannot be written; the error has the result.
@@ -78,7 +79,7 @@ def bakeoff(
     if output is not None:
         check_file(output)
     dataset = load_dataset(f"beir:{os.fspath(testset)}" if Path(testset).is_dir() else testset, documents=False)
-    others = [other_search(source, list(dataset.queries)) for source in also]
+    others = [other_search(source, list(dataset.queries)) for source in as_texts(also, "also")]
     if isinstance(index, Collection):
         result = _compared(index, dataset, others)
     else:
