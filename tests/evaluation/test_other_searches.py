@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ class Handler(BaseHTTPRequestHandler):
         status, body = self.server.answer(query)  # type: ignore[attr-defined]
         self.send_response(status)
         self.end_headers()
-        for start in range(0, len(body), 1 << 16):
-            self.wfile.write(body[start : start + (1 << 16)])
+        with suppress(ConnectionError):  # the client has read enough
+            for start in range(0, len(body), 1 << 16):
+                self.wfile.write(body[start : start + (1 << 16)])
 
     def log_message(self, *_: Any) -> None:
         pass
