@@ -18,7 +18,6 @@ BAKEOFF_MEASURES = ("R@1", "R@5", "RR@10", "nDCG@10")
 DECISIVE = BAKEOFF_MEASURES[-1]
 DIFFERING = 20  # queries that are shown with their hits
 LISTED_HITS = 5  # of each search
-UNBROKEN = "\N{NO-BREAK SPACE}"
 HOW_MEASURED = (
     "Every search answered every query, one query at a time and in turns; the first query was asked once more before. "
     "A hit is a page: of several sections of a page the best counts. ± is the half of the 95 % interval of the mean "
@@ -179,5 +178,4 @@ def _size(answers: SearchAnswers) -> str:
     if answers.size is None:
         return NONE
     count, of = answers.size
-    number, unit = (count / 1e6, "MB") if count >= 1e5 else (count / 1e3, "kB")
-    return f"{of} {short(number)}{UNBROKEN}{unit}"
+    return f"{of} {short(count / 1e6)} MB" if count >= 1e5 else f"{of} {short(count / 1e3)} kB"
