@@ -22,6 +22,7 @@ NAMES = [
     "analyze_logits",
     "analyze_postings",
     "analyze_weights",
+    "bakeoff",
     "calibrate",
     "check",
     "compare",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vocable.encoding.load import load as load
     from vocable.encoding.pruning import prune as prune
     from vocable.encoding.terms import terms as terms
+    from vocable.evaluation.bakeoff import bakeoff as bakeoff
     from vocable.evaluation.evaluate import evaluate as evaluate
     from vocable.evaluation.select import select as select
     from vocable.evaluation.significance import compare as compare
@@ -96,6 +97,7 @@ _NAMES = {
     "encoding.load": "load",
     "encoding.pruning": "prune",
     "encoding.terms": "terms",
+    "evaluation.bakeoff": "bakeoff",
     "evaluation.evaluate": "evaluate",
     "evaluation.select": "select",
     "evaluation.significance": "compare",

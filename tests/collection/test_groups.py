@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.command_line import done
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
-from vocable.collection.groups import FURTHER, grouped, page_of
+from vocable.collection.groups import FURTHER, grouped, page_of, page_on_site
 from vocable.collection.index import index
 from vocable.collection.records import Hit
 from vocable.data import Document
@@ -205,3 +205,19 @@ def test_printed_answers_of_python_and_notebooks_are_by_page(opened: Collection)
     for text in (str(answers), answers._repr_html_()):
         assert f"+ {page.sections[0].id}" in text
     assert "+ " not in str(flat)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "fields", "page"),
+    [
+        ("a.md#b", {"file": "a.md"}, "a.md"),
+        ("a.md#b", {"file": "a.md", "url": "https://example.org/a/#b"}, "https://example.org/a/"),
+        ("x/a.html#b", {"url": "../x/a.html#:~:text=b"}, "../x/a.html"),
+        ("d1", {"file": "a.md"}, None),
+        ("d1", {"url": ""}, None),
+    ],
+)
+def test_the_page_of_a_section_is_its_address_or_its_file(
+    identifier: str, fields: dict[str, object], page: str | None
+) -> None:
+    assert page_on_site(Document(identifier, "A text.", fields=fields)) == page

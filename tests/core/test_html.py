@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.core.html import Drawing, Section, Words, page
+from vocable.core.html import Drawing, Entry, Lists, Section, Words, page
 from vocable.core.tables import Table
 
 SVG = '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><text>é</text></svg>'
@@ -60,3 +60,18 @@ def test_a_drawing_is_inside_the_page() -> None:
     assert b64decode(data).decode() == SVG
     assert 'alt="curves &quot;of&quot; two"' in text
     assert "http" not in text  # nothing is fetched
+
+
+@given(st.lists(SHOWN, min_size=3, max_size=3))
+def test_lists_stand_side_by_side_with_marks_and_links(texts: list[str]) -> None:
+    first, second, line = texts
+    entries = [Entry(first, "https://example.org/?a=1&b"), Entry(second, "javascript:alert()", marked=True)]
+    text = page("t", [Section("s", [Lists("<1>", {"a": (entries, line), "b": ([], "")})])])
+    found = Cells(text)
+    assert found.texts["th"] == ["a", "b"]
+    assert found.texts["td"] == [
+        f"{first}https://example.org/?a=1&b{second} ✓javascript:alert(){line}",
+        "",
+    ]
+    assert re.findall(r'href="([^"]*)"', text) == ["https://example.org/?a=1&amp;b"]
+    assert found.elements.count("mark") == 1

@@ -161,7 +161,7 @@ def test_the_folder_is_a_beir_collection(tmp_path: Path, capsys: pytest.CaptureF
     assert [json.loads(line) for line in rest.read_text().splitlines()] == [r for r in rows if r["query"] not in used]
     assert set(expected.distractors) <= {d for row in expected.further for d in held.answers[row]}
     with pytest.raises(ArgumentError):
-        write_beir(expected, tmp_path / "set")
+        write_beir(expected.dataset(), tmp_path / "set")
 
 
 def test_words_of_other_scripts_overlap() -> None:

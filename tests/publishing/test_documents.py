@@ -8,7 +8,7 @@ import pytest
 
 from tests.publishing.reading import read_file
 from vocable.data import Document
-from vocable.publishing.documents import Shown, page_on_site, write_fields, write_groups
+from vocable.publishing.documents import Shown, write_fields, write_groups
 from vocable.publishing.files import SiteFiles
 
 
@@ -50,22 +50,6 @@ def test_groups_are_written_by_their_rows(tmp_path: Path) -> None:
     assert name is not None
     assert read_file(tmp_path, name) == bytes([2, 3, 0, 2, 3, 2, 1, 3])  # two groups: rows 0, 2, 5 and rows 1, 4
     assert write_groups(files, ["fox", "cat", None, None]) is None
-
-
-@pytest.mark.parametrize(
-    ("identifier", "fields", "page"),
-    [
-        ("a.md#b", {"file": "a.md"}, "a.md"),
-        ("a.md#b", {"file": "a.md", "url": "https://example.org/a/#b"}, "https://example.org/a/"),
-        ("x/a.html#b", {"url": "../x/a.html#:~:text=b"}, "../x/a.html"),
-        ("d1", {"file": "a.md"}, None),
-        ("d1", {"url": ""}, None),
-    ],
-)
-def test_the_page_of_a_section_is_its_address_or_its_file(
-    identifier: str, fields: dict[str, object], page: str | None
-) -> None:
-    assert page_on_site(Document(identifier, "A text.", fields=fields)) == page
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,13 @@ HEADING_OF_RECORD = {
 RARELY_USED = {"allow_changed_model", "engine_options", "skip_bad"}
 METAVARS = {
     "MODEL": "model dense rerank teacher generator target embedding",
-    "SOURCE": "texts corpus dataset queries judgments topics names",
+    "SOURCE": "texts corpus dataset queries judgments topics names testset",
     "VECTORS": "vectors query_vectors documents",
     "NAME": "measures variant variants",
     "PLACE": "index compare_with",
     "SCORES": "wacky scores",
     "SETTINGS": "grid",
+    "SEARCH": "also",
     "FIELD": "sort facets",
     "ID": "like",
     "FILTER": "filter",

@@ -66,8 +66,10 @@ def _mine(model: str, loading: dict[str, Any], **given: Any) -> Outcome:
 
 
 def _make_testset(**given: Any) -> Outcome:
-    place = f"beir:{given['output']}"
-    following = f"vocable evaluate vocable-mini --dataset {quoted(place)}"
+    output = given["output"]
+    following = f"vocable evaluate vocable-mini --dataset {quoted(f'beir:{output}')}"
+    if index := given.get("index"):
+        following = f"vocable bakeoff {quoted(index)} --testset {quoted(output)} -o bakeoff.html"
     return Outcome(vo.make_testset(**given), following)
 
 

@@ -151,6 +151,12 @@ class Collection:
         """Return the documents with these ids, None for an unknown id."""
         return self.units.documents(ids)
 
+    def all_documents(self) -> Iterator[Document]:
+        """Iterate over all documents, in the order of their ids."""
+        ids = iter(sorted(self.units.ids()))
+        while part := list(islice(ids, self.store.about.part)):
+            yield from (document for document in self.documents(part) if document is not None)
+
     def texts(self, ids: Sequence[str]) -> list[str]:
         """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
         documents = [*zip(ids, self.documents(ids), strict=True)]

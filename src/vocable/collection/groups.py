@@ -10,6 +10,7 @@ from vocable.data import Document
 from vocable.engines.several import INDEX_FIELD
 
 FILE = "file"  # field of a section: the file of its page
+ADDRESS = "url"  # field of a document: its link
 FURTHER = 3  # sections of a page that are listed below its best one
 
 T = TypeVar("T")
@@ -59,6 +60,15 @@ def page_of(document: Document) -> str | None:
     if not isinstance(file, str) or not name.startswith(file):
         return None
     return of_index + file if name[len(file) : len(file) + 1] in ("", "#", "~") else None
+
+
+def page_on_site(document: Document) -> str | None:
+    """Return the page that a document is a section of: its address up to the fragment, or its file.
+
+    >>> page_on_site(Document("d", "A text.", fields={"url": "https://example.org/a/#b"}))
+    'https://example.org/a/'
+    """
+    return str(document.fields.get(ADDRESS) or "").partition("#")[0] or page_of(document)
 
 
 def grouped(hits: Iterable[T], page: Callable[[T], str | None], most: int) -> list[list[T]]:

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from vocable.core.figures import save_figure
 from vocable.core.storage import replacing
@@ -28,6 +28,12 @@ th:first-child, td:first-child, .words th, .words td { text-align: left; }
 .words td { white-space: pre-wrap; }
 .wide { overflow-x: auto; }
 img { max-width: 100%; background: #fff; }
+.lists table { width: 100%; }
+.lists th, .lists td { text-align: left; padding: 0.25rem 0.5rem; min-width: 10rem; }
+.lists ol { margin: 0; padding-left: 1.5rem; }
+.lists li { overflow-wrap: anywhere; }
+.lists small { color: var(--quiet); display: block; }
+mark { color: inherit; background: #8c84; font-weight: bold; }
 """
 
 
@@ -44,11 +50,29 @@ class Words(NamedTuple):
     grid: Table
 
 
+class Entry(NamedTuple):
+    """An entry of a list: its text, its address, a link if it begins with http, and whether it is marked."""
+
+    text: str
+    address: str = ""
+    marked: bool = False
+
+
+class Lists(NamedTuple):
+    """Lists of entries side by side below a caption: each has its name above, and a line below it."""
+
+    caption: str
+    lists: Mapping[str, tuple[Sequence[Entry], str]]
+
+
+PagePart: TypeAlias = str | Table | Words | Drawing | Lists
+
+
 class Section(NamedTuple):
     """A heading and the parts below it; a string is a paragraph."""
 
     heading: str
-    parts: Sequence[str | Table | Words | Drawing]
+    parts: Sequence[PagePart]
 
 
 def drawing(figure: Figure, folder: Path, name: str, shows: str) -> Drawing:
@@ -96,9 +120,17 @@ def _shown(value: object) -> str:
     return NONE if value is None else str(value)
 
 
-def _part(part: str | Table | Words | Drawing) -> str:
+def _part(part: PagePart) -> str:
     if isinstance(part, str):
         return f"<p>{escape(part)}</p>"
+    if isinstance(part, Lists):
+        head = "".join(f"<th>{escape(name)}</th>" for name in part.lists)
+        cells = (
+            f"<td><ol>{''.join(map(_entry, entries))}</ol><small>{escape(line)}</small></td>"
+            for entries, line in part.lists.values()
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody><tr>{''.join(cells)}</tr></tbody></table>"
+        return f'<h3>{escape(part.caption)}</h3>\n<div class="wide lists">{table}</div>'
     if isinstance(part, Words):
         return f'<div class="wide words">{part.grid.html()}</div>'
     if isinstance(part, Drawing):
@@ -106,3 +138,12 @@ def _part(part: str | Table | Words | Drawing) -> str:
         data = b64encode(part.svg.encode()).decode()
         return f'<img alt="{escape(part.shows)}" src="data:image/svg+xml;base64,{data}">'
     return f'<div class="wide">{part.html()}</div>'
+
+
+def _entry(entry: Entry) -> str:
+    text = escape(entry.text)
+    if entry.address.startswith(("http://", "https://")):
+        text = f'<a href="{escape(entry.address)}">{text}</a>'
+    text = f"<mark>{text} ✓</mark>" if entry.marked else text
+    address = f"<small>{escape(entry.address)}</small>" if entry.address not in ("", entry.text) else ""
+    return f"<li>{text}{address}</li>"

@@ -24,11 +24,13 @@ from typing_extensions import Unpack
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track
 from vocable.core.storage import check_file, finished, refuse_taken, replacing, replacing_folder
-from vocable.data import BadLines, Example, read_examples
+from vocable.data import BadLines, Document, Example, Qrel, Query, read_examples
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.logged import logged_dataset
 from vocable.language.words import words as words_in_order
-from vocable.options import CountOrZero, TestsetOptions, checked
+from vocable.options import CountOrZero, TestsetOptions, changed, checked
 
 LEVELS = ("low", "middle", "high")
 
@@ -83,6 +85,21 @@ class DrawnTestset(NamedTuple):
         """Return the rows of all documents of the collection, in the order of the log."""
         judged = (row for query in self.queries for row in (*query.positives, *query.negatives))
         return sorted({*judged, *self.distractors})
+
+    def dataset(self) -> Dataset:
+        """Return the test collection; the ids of documents and queries contain their rows.
+
+        Positives are judged 1 and hard negatives 0.
+        """
+        judgments = [
+            Qrel(f"q{query}", f"d{row}", relevance)
+            for query, positives, negatives, _ in self.queries
+            for relevance, rows in ((1, positives), (0, negatives))
+            for row in rows
+        ]
+        documents = [Document(f"d{row}", self.log.documents[row]) for row in self.documents()]
+        queries = [Query(f"q{each.query}", self.log.queries[each.query]) for each in self.queries]
+        return Dataset("", documents, queries, judgments)
 
     def levels(self) -> dict[str, int]:
         """Return the number of queries at each level; empty for a plain collection."""
@@ -198,14 +215,14 @@ def _near(query_words: set[str], holding: dict[str, NDArray[np.int64]], share: f
     return cast(list[int], rows[enough][np.argsort(-counts[enough], kind="stable")].tolist())
 
 
-def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
-    """Write the collection as a BEIR folder, atomically; the ids of documents and queries contain their rows.
-
-    Positives are judged 1 and hard negatives 0.
-    """
-    log = drawn.log
-    corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in drawn.documents())
-    queries = ({"_id": f"q{each.query}", "text": log.queries[each.query]} for each in drawn.queries)
+def write_beir(dataset: Dataset, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
+    """Write a dataset as a BEIR folder, atomically."""
+    corpus = (
+        {"_id": document.id, "title": document.title, "text": document.text}
+        | ({"fields": dict(document.fields)} if document.fields else {})
+        for document in dataset.documents
+    )
+    queries = ({"_id": query.id, "text": query.text} for query in dataset.queries)
     with replacing_folder(output, settings) as work:
         (work / "qrels").mkdir()
         for name, rows in (("corpus", corpus), ("queries", queries)):
@@ -213,20 +230,23 @@ def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, o
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         with (work / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
             file.write("query-id\tcorpus-id\tscore\n")
-            for query, positives, negatives, _ in drawn.queries:
-                for relevance, documents in ((1, positives), (0, negatives)):
-                    file.writelines(f"q{query}\td{row}\t{relevance}\n" for row in documents)
+            file.writelines(f"{query}\t{document}\t{grade}\n" for query, document, grade, _ in dataset.judgments)
 
 
 @dataclass(frozen=True)
 class MadeTestset:
-    """Counts of a test collection: `levels` is {overlap: queries}; `train_examples` counts the training examples."""
+    """Counts of a test collection.
+
+    `levels` is {overlap: queries}; `train_examples` counts the training examples; `unmatched` counts the addresses of
+    the log that name no page of the index.
+    """
 
     queries: int
     documents: int
     levels: dict[str, int]
     train_examples: int | None
     bad_lines: int
+    unmatched: int | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
@@ -236,6 +256,7 @@ class MadeTestset:
         levels = {f"{name} overlap": count for name, count in self.levels.items()}
         counts: dict[str, int | None] = {"queries": self.queries, **levels, "documents": self.documents}
         counts |= {"training examples": self.train_examples, "bad lines left out": self.bad_lines or None}
+        counts |= {"addresses without a page": self.unmatched}
         return "\n".join(f"{name}: {count:,}" for name, count in counts.items() if count is not None)
 
 
@@ -244,6 +265,7 @@ def make_testset(
     log: str,
     output: str | Path,
     *,
+    index: str | None = None,
     embedding: str = LEXICAL,
     device: str | None = None,
     seed: CountOrZero = 0,
@@ -256,9 +278,15 @@ def make_testset(
     It is a BEIR folder whose queries come equally from all groups of similar queries, with equal numbers of low, middle
     and high word overlap with their documents.
 
+    With `index` the log has searches and the pages clicked: the columns query, page (or url, id) and optionally count
+    of a .csv file. Every search with a page of the index is a query, and equal searches are one. A page is named by its
+    link, path, file or id, and stands for all its sections. Every page clicked is relevant, and the sum of its clicks
+    is its grade, which nDCG weighs; R and RR do not.
+
     Args:
-        log: source of queries and positives, with or without scores.
+        log: source of queries and positives, with or without scores; with `index`, searches.
         output: output folder (written atomically).
+        index: place of the index with the pages of a log of searches.
         embedding: dense model that groups the queries, or lexical.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         seed: seed of the groups and draws.
@@ -267,8 +295,8 @@ def make_testset(
         options: the fields of `vocable.options.TestsetOptions`.
 
     Raises:
-        ArgumentError: an argument is out of its range, something else exists at `output`, or `log` is the standard
-            input and `train_output` is given.
+        ArgumentError: an argument is out of its range, something else exists at `output`, `log` is the standard
+            input and `train_output` is given, or `index` and an option of the draw are given.
         DataError: the log cannot be read, or has no suitable query.
         ModelError: the embedding model cannot be read.
     """
@@ -276,11 +304,21 @@ def make_testset(
     done = finished(output, made_from)
     if not done:
         refuse_taken(Path(output))
+    bad = BadLines(skip_bad)
+    if index is not None:
+        given = {*changed(TestsetOptions, options), *(["train_output"] if train_output is not None else [])}
+        if given or embedding != LEXICAL or seed:
+            name = min(given, default="embedding" if embedding != LEXICAL else "seed")
+            raise ArgumentError(f"{name} is for drawing from a log: `index` takes all its searches")
+        searched = logged_dataset(log, index, bad)
+        if not done:
+            write_beir(searched.dataset, output, made_from)
+        counts = len(searched.dataset.queries), len(searched.dataset.documents)
+        return MadeTestset(*counts, {}, None, bad.count, searched.unmatched)
     if train_output is not None:
         check_file(train_output)
         if log == "-":
             raise ArgumentError("train_output reads the log twice: standard input cannot be read again")
-    bad = BadLines(skip_bad)
     read = read_log(track(read_examples(log, bad=bad), "log"))
     drawn = draw_testset(read, embedding=embedding, seed=seed, device=device, **options)
     train_examples = None
@@ -294,5 +332,5 @@ def make_testset(
                     file.write(example.line)
                     train_examples += 1
     if not done:
-        write_beir(drawn, output, made_from)
+        write_beir(drawn.dataset(), output, made_from)
     return MadeTestset(len(drawn.queries), len(drawn.documents()), drawn.levels(), train_examples, bad.count)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from vocable.collection.groups import FILE, page_of
+from vocable.collection.groups import ADDRESS, FILE
 from vocable.core.graphemes import boundary
 from vocable.data import Document
 from vocable.engines.filters import beginnings
@@ -24,7 +24,7 @@ Value: TypeAlias = str | int | float | bool
 MOST_CHOICES = 200  # distinct values of a field that has a filter
 FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values
 LONGEST_VALUE = 100  # characters of a value
-ADDRESS, PATH = "url", "path"  # fields of documents that are sections of pages
+PATH = "path"  # field of a section: the headings above it
 FOLDERS = "folder"  # field for filters: the folders of a page's file
 
 
@@ -70,15 +70,6 @@ def write_documents(files: SiteFiles, shown: Sequence[Shown]) -> FileTable:
     parts = [shown[start : start + size] for start in range(0, len(shown), size)]
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return FileTable([], [files.add(encoder.encode(part).encode()) for part in parts])
-
-
-def page_on_site(document: Document) -> str | None:
-    """Return the page that a document is a section of: its address up to the fragment, or its file.
-
-    >>> page_on_site(Document("d", "A text.", fields={"url": "https://example.org/a/#b"}))
-    'https://example.org/a/'
-    """
-    return str(document.fields.get(ADDRESS) or "").partition("#")[0] or page_of(document)
 
 
 def write_groups(files: SiteFiles, keys: Iterable[Hashable]) -> str | None:

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array, vstack
 
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.copies import content_of
+from vocable.collection.groups import ADDRESS, page_on_site
 from vocable.core.links import refuse_link
 from vocable.core.progress import track
 from vocable.core.storage import (
@@ -43,9 +44,7 @@ from vocable.language.languages import NO_LANGUAGE, language_of
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
 from vocable.publishing.documents import (
-    ADDRESS,
     Shown,
-    page_on_site,
     together,
     write_documents,
     write_fields,
