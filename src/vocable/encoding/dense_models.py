@@ -19,9 +19,8 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from vocable.core.storage import read_record
-from vocable.core.threads import cpu_threads
-from vocable.encoding.graph import GRAPH_BATCH_TOKENS, TOKENIZER, GraphTokenization
-from vocable.encoding.graph_sessions import GRAPHS, Session, open_session, padded
+from vocable.encoding.graph import TOKENIZER, GraphTokenization
+from vocable.encoding.graph_sessions import GRAPHS, Session, in_batches, open_session
 from vocable.encoding.graph_settings import GraphFormat, files_checksum
 from vocable.encoding.hub import BUILT_IN_DENSE, BY_LOOKUP, check_files, locate
 from vocable.encoding.lookup import VectorTable, read_tables
@@ -102,27 +101,8 @@ class DenseGraph:
         return self.tokenization.truncated([prompt + text for text in texts], self.settings.max_length, "right")
 
     def _encoded(self, texts: Sequence[str], role: Role) -> np.ndarray:
-        """Encode texts in batches, longest texts first, each batch in one thread."""
-        ids = self._tokens(texts, role)
-        vectors = np.zeros((len(texts), self.settings.dimensions), dtype=np.float32)
-        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
-        batches = list[list[int]]()
-        while order:
-            size = max(1, GRAPH_BATCH_TOKENS // max(1, len(ids[order[0]])))
-            batches.append(order[:size])
-            order = order[size:]
-
-        session = self.session.result()
-
-        def encode(batch: list[int]) -> None:
-            [vectors[batch]] = session.run(padded([ids[row] for row in batch], self.settings.padding, session.inputs))
-
-        if len(batches) == 1:
-            encode(batches[0])
-        else:
-            with ThreadPoolExecutor(cpu_threads()) as pool:
-                list(pool.map(encode, batches))
-        return vectors
+        ids, session = self._tokens(texts, role), self.session.result()
+        return in_batches(session, ids, self.settings.padding, self.settings.dimensions)
 
 
 def is_dense_graph(place: str | Path) -> bool:

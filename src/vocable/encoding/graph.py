@@ -27,7 +27,7 @@ from tokenizers.normalizers import Normalizer
 from vocable.core.storage import regular
 from vocable.core.threads import cpu_threads
 from vocable.core.verified import remembered
-from vocable.encoding.graph_sessions import GRAPHS, INPUTS, Session, open_session, padded
+from vocable.encoding.graph_sessions import GRAPH_BATCH_TOKENS, GRAPHS, INPUTS, Session, open_session, padded
 from vocable.encoding.graph_settings import (
     GRAPH_SETTINGS,
     GraphRole,
@@ -56,7 +56,6 @@ from vocable.errors import ArgumentError, ModelError
 from vocable.options import DType
 
 TOKENIZER, QUERY_WEIGHTS = "tokenizer.json", "query_weights.safetensors"
-GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
 
 
