@@ -137,16 +137,16 @@ class QueryEncoding(Pruning, total=False):
 class Matching(TypedDict, total=False):
     """Conditions on hits by their terms; an engine declares the conditions that it applies itself."""
 
-    minimum_match: Annotated[
-        float, Ge(0), Le(1), Default(0.0), Doc("Share of a query's terms that a hit must contain.")
-    ]
+    minimum_match: Annotated[float, Ge(0), Le(1), Default(0.0), Doc("Share of a query's terms that a hit must have.")]
 
 
 class RerankOptions(TypedDict, total=False):
     """Reranking of the first hits by a cross encoder."""
 
     rerank: Annotated[str | None, Doc("Rerank the first hits by this cross encoder: a folder, or a Hub id.")]
-    rerank_depth: Annotated[int, Ge(1), Default(100), Doc("Hits that are reranked; others follow in their order.")]
+    rerank_depth: Annotated[
+        int | None, Ge(1), Doc("Hits that are reranked; default: as many of 100 as take a second, in evaluations 100.")
+    ]
     rerank_batch_size: Annotated[int, Ge(1), Default(32), Doc("Hits that the cross encoder scores together.")]
     rerank_ms: Annotated[float | None, Gt(0), Doc("Milliseconds of a query's reranking; other hits follow in order.")]
 

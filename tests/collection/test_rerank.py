@@ -104,19 +104,56 @@ def test_passages_are_what_is_scored(
     opened.close()
 
 
-def test_without_time_the_first_batch_is_scored(
-    opened: Collection, cross: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_time_the_first_batch_is_scored(opened: Collection, cross: str) -> None:
     before = opened.search(QUERIES, 20)
     found = opened.search(QUERIES, 20, rerank=cross, rerank_ms=1e-6, rerank_batch_size=4)
     same = opened.search(QUERIES, 20, rerank=cross, rerank_depth=4, rerank_batch_size=4)
     for number in range(len(QUERIES)):
         assert [name for name, _ in found.hits(number)] == [name for name, _ in same.hits(number)]
         assert [name for name, _ in found.hits(number)][4:] == [name for name, _ in before.hits(number)][4:]
-    clock = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0])  # each batch takes a second
-    monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    scores = pair_scores(load_reranker(cross, "cpu"), "a fox", ["one text"] * 20, 4, limit=2500)
-    assert len(scores) == 8  # a third batch would end after 3 seconds
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [
+        (1500, [4]),  # half a second is left, and two hits fit: fewer than are worth a batch
+        (2500, [4, 6]),
+        (3000, [4, 8]),
+        (1e6, [4, 8, 8]),
+        (1, [4]),
+    ],
+)
+def test_the_depth_is_what_the_first_batch_leaves_time_for(
+    monkeypatch: pytest.MonkeyPatch, limit: float, sizes: list[int]
+) -> None:
+    now, batches = [0.0], list[int]()
+
+    class Slow:
+        def predict(self, pairs: list[tuple[str, str]], **_: object) -> np.ndarray:
+            now[0] += 0.25 * len(pairs)  # seconds
+            batches.append(len(pairs))
+            return np.arange(len(pairs), dtype=np.float32)
+
+    monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+    scores = pair_scores(Slow(), "a fox", ["one text"] * 20, 8, limit)  # type: ignore[arg-type]
+    assert batches == sizes
+    assert len(scores) == sum(sizes)
+
+
+def test_an_answer_says_how_many_hits_were_reranked(
+    opened: Collection, cross: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RERANK_BUDGET", 1e-6)
+    [limited] = search(opened, QUERIES[:1], 10, rerank=cross)
+    [asked] = search(opened, QUERIES[:1], 10, rerank=cross, rerank_depth=7)
+    [plain] = search(opened, QUERIES[:1], 10)
+    assert (limited.reranked, asked.reranked, plain.reranked) == (4, 7, None)  # without a depth, a budget
+    assert limited.rerank_ms is not None
+    assert limited.to_json()["reranked"] == 4
+    assert f"reranked 4 hits in {limited.rerank_ms:.0f} ms" in str(limited)
+    evaluated = opened.search(QUERIES, 10, rerank=cross)  # a ranking has no budget: it is the same on any machine
+    assert evaluated.reranked is not None
+    assert evaluated.reranked.min() > 7
 
 
 def test_enough_time_scores_all(opened: Collection, cross: str) -> None:

@@ -31,20 +31,27 @@ def _export_model(
 ) -> Outcome:
     require_extra("sentence_transformers", "train")
     opened = texts_of(texts) if texts else None
-    if torch_library().model_kind(model) == "dense":
-        return _export_dense(model, output, texts=opened, **loading, **given)
+    if (kind := torch_library().model_kind(model)) in ("dense", "cross"):
+        return _export_other(kind, model, output, texts=opened, **loading, **given)
     exported = vo.export_model(vo.load(model, **loading), output, texts=opened, **given)
     return Outcome(exported, f"vocable index {quoted(output)} CORPUS -o INDEX")
 
 
-def _export_dense(
-    model: str, output: Path, *, texts: Iterable[str] | None, int8: bool = False, **others: Any
+def _export_other(
+    kind: str, model: str, output: Path, *, texts: Iterable[str] | None, int8: bool = False, **others: Any
 ) -> Outcome:
+    """Export a dense model or a cross encoder."""
+    from vocable.collection.rerank import load_reranker
     from vocable.encoding.dense_models import load_dense
+    from vocable.torch_models.export_cross import export_cross
     from vocable.torch_models.export_dense import export_dense
 
     if others:
-        raise ArgumentError(f"--{min(others).replace('_', '-')} is not for a dense model: {model}")
+        raise ArgumentError(f"--{min(others).replace('_', '-')} is not for a {kind} model: {model}")
+    if kind == "cross":
+        cross: Any = load_reranker(model)
+        reranks = f'vocable search INDEX "your question" --rerank {quoted(output)}'
+        return Outcome(export_cross(cross, output, int8=int8, texts=texts), reranks)
     dense: Any = load_dense(model)
     exported = export_dense(dense, output, int8=int8, texts=texts)
     return Outcome(exported, f"vocable index {BUILT_IN_MODEL} CORPUS -o INDEX --dense {quoted(output)}")

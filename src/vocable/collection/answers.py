@@ -122,6 +122,8 @@ class Answers(Sequence[Answer]):
             facets=facets,
             weights=dict(plan.weights),
             pages=entries,
+            reranked=None if (counts := self.candidates.reranked) is None else int(counts[number]),
+            rerank_ms=None if (times := self.candidates.rerank_ms) is None else float(times[number]),
         )
 
     def _shown(self, number: int, merged_hits: Sequence[MergedHit]) -> dict[str, Hit]:

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.conditions import Conditions
+from vocable.collection.rerank import RERANK_DEPTH
 from vocable.collection.sorting import sorted_by
 from vocable.collection.verbatim import VERBATIM_MATCH, DocumentsOf, verbatim
 from vocable.data import Document
@@ -65,7 +66,7 @@ class Depths:
         `reachable(k)` is the number of documents that a search for k can return.
         """
         sorted_hits = options["sort_hits"] if options["sort"] else 0
-        reranks = options["rerank_depth"] if options["rerank"] else 0
+        reranks = (options["rerank_depth"] or RERANK_DEPTH) if options["rerank"] else 0
         offset, fuses = options["offset"], spaces > 1
         kept, deepest = sorted_hits or offset + k, max(MIN_DEPTH, reranks)
         # Sorted pages are all of the same hits; other pages would be of different fusions.

@@ -164,6 +164,7 @@ class Answer(NamedTuple):
     `suggestion` is the query, with each word that occurs in no document replaced by the nearest known word. `missing`
     describes the part of the index that was not searched. `note` names words that no document has. `facets` count
     values of fields among the best hits. `weights` are the weights of the kinds of vectors that were searched.
+    `reranked` counts the hits that a cross encoder has scored, in `rerank_ms` milliseconds.
 
     Of a folder of pages, `pages` are the k best pages, each its best hit with further `sections`. Printed answers list
     the pages, all else is by document.
@@ -177,11 +178,14 @@ class Answer(NamedTuple):
     facets: tuple[Facet, ...] = ()
     weights: Mapping[str, float] | None = None
     pages: tuple[Hit, ...] = ()
+    reranked: int | None = None
+    rerank_ms: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
         more: dict[str, object] = {"note": self.note, "suggestion": self.suggestion, "missing": self.missing}
         more |= {"facets": [json_values(facet) for facet in self.facets] or None, "weights": self.weights}
+        more |= {"reranked": self.reranked, "rerank_ms": self.rerank_ms}
         more = {name: value for name, value in more.items() if value is not None}
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
@@ -193,6 +197,7 @@ class Answer(NamedTuple):
         lines = [visible(line) for line in (self.missing, self.note) if line]
         lines += [hit.printed(full) for hit in self.pages or self.hits] or ["no hits"]
         lines += [facet.line(line_width()) for facet in self.facets]
+        lines += [f"reranked {self.reranked} hits in {self.rerank_ms:.0f} ms"] if self.reranked else []
         return "\n".join(lines + ([f"did you mean: {visible(self.suggestion)}"] if self.suggestion else []))
 
     def _repr_html_(self) -> str:

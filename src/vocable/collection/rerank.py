@@ -19,14 +19,19 @@ from numpy.typing import NDArray
 
 from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.progress import track
-from vocable.encoding.hub import check_model
+from vocable.encoding.cross_graph import CrossGraph, is_cross_graph
+from vocable.encoding.hub import check_files, check_model
 from vocable.encoding.runtimes import torch_library
 from vocable.errors import ModelError, require_extra
 from vocable.indexes.ranking import Ranking, falling
-from vocable.options import RerankOptions, checked
+from vocable.options import RerankOptions, check, checked
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
+
+RERANK_DEPTH = 100  # hits of an evaluation, and of a search that has the time
+RERANK_BUDGET = 1000.0  # milliseconds of an answer's reranking, if neither its depth nor its time is given
+FIRST_BATCH = 4  # hits that a limited reranking scores first, to measure its speed; no later batch has fewer
 
 TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
 
@@ -40,12 +45,15 @@ class Reranker(Protocol):
 
 @lru_cache(maxsize=2)
 def load_reranker(name: str, device: str | None = None) -> Reranker:
-    """Load a cross encoder with one label; the last two stay loaded.
+    """Load a cross encoder with one label, or its graph, which computes on a CPU; the last two stay loaded.
 
     Raises:
         ModelError: no such model, it is damaged, or not such a cross encoder.
         MissingExtraError: PyTorch is not installed.
     """
+    if is_cross_graph(name):
+        check_files(name)
+        return CrossGraph(name)
     check_model(name)
     library = require_extra("sentence_transformers", "train")
     torch = torch_library()
@@ -76,9 +84,10 @@ def reranked(
     and `rerank_ms` the milliseconds of each query, without the loading of the model. `texts_of` reads texts of hits.
     """
     model = load_reranker(options["rerank"] or "", device)
-    depth, size, limit = options["rerank_depth"], options["rerank_batch_size"], options["rerank_ms"]
+    size, limit = options["rerank_batch_size"], options["rerank_ms"]
+    depth = options["rerank_depth"] or RERANK_DEPTH
     rows, scores, first = ranking.rows.copy(), ranking.scores.copy(), ranking.scores.copy()
-    times = np.zeros(len(ranking))
+    times, counts = np.zeros(len(ranking)), np.zeros(len(ranking), dtype=np.int32)
     for number, query in enumerate(track(queries, "rerank")):
         started = perf_counter()
         names = [identifier for identifier, _ in ranking.hits(number)]
@@ -89,8 +98,15 @@ def reranked(
         rows[number, : len(new)] = rows[number, order]
         first[number, : len(new)] = first[number, order]
         scores[number, : len(names)] = [*new[order], *_moved_below(new, scores[number, len(new) : len(names)])]
-        times[number] = 1000 * (perf_counter() - started)
-    return replace(ranking, rows=rows, scores=scores, first_scores=first, rerank_ms=times)
+        times[number], counts[number] = 1000 * (perf_counter() - started), len(new)
+    return replace(ranking, rows=rows, scores=scores, first_scores=first, rerank_ms=times, reranked=counts)
+
+
+def within_budget(options: RerankOptions) -> RerankOptions:
+    """Return the options of a reranking that somebody waits for: `RERANK_BUDGET`, unless depth or time are given."""
+    if options["rerank"] is None or options["rerank_depth"] is not None or options["rerank_ms"] is not None:
+        return options
+    return check(RerankOptions, {**options, "rerank_ms": RERANK_BUDGET})
 
 
 def _moved_below(new: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
@@ -104,20 +120,21 @@ def pair_scores(
 ) -> NDArray[np.float32]:
     """Return the scores of a query with p texts, as `CrossEncoder.predict` gives them.
 
-    A batch after the first starts only if, at the speed of the previous batch, it would finish within `limit` ms.
-    Returns scores of the texts scored so far.
+    Within `limit` ms, `FIRST_BATCH` texts are scored first. A later batch has at most `batch_size` texts, and
+    only texts that finish in time at the speed so far. Returns scores of the texts scored so far.
     """
     predict = partial(model.predict, batch_size=batch_size, show_progress_bar=False)
     pairs, begun = [(query, text) for text in texts], perf_counter()
-    step = batch_size if limit is not None else max(1, len(pairs))  # the model sorts all texts by length
-    batches, last_seconds = [np.empty(0, dtype=np.float32)], 0.0
-    for start in range(0, len(pairs), step):
+    batches, done = [np.empty(0, dtype=np.float32)], 0
+    size = len(pairs) if limit is None else min(FIRST_BATCH, batch_size)  # the model sorts all texts by length
+    while done < len(pairs) and size:
         stop_if_cancelled()
-        batch_begun = perf_counter()
-        if limit is not None and start and 1000 * (batch_begun - begun + last_seconds) > limit:
-            break
-        batches.append(predict(pairs[start : start + step]))
-        last_seconds = perf_counter() - batch_begun
+        batches.append(predict(pairs[done : done + size]))
+        done += size
+        if limit is not None:
+            seconds = perf_counter() - begun
+            in_time = int((limit / 1000 - seconds) * done / max(seconds, 1e-9))
+            size = min(in_time, batch_size) if in_time >= min(FIRST_BATCH, len(pairs) - done) else 0
     scores = np.concatenate(batches, dtype=np.float32)
     if not np.isfinite(scores).all():
         raise ModelError(f"the cross encoder gives scores that are not finite, for one to query {query[:40]!r}")

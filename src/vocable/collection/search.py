@@ -20,7 +20,7 @@ from vocable.collection.groups import FILE, FURTHER
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Units
 from vocable.collection.plan import Depths, EncodedQueries, SearchPlan, Weights
-from vocable.collection.rerank import reranked
+from vocable.collection.rerank import reranked, within_budget
 from vocable.collection.verbatim import READ_HITS
 from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.progress import progress
@@ -75,7 +75,7 @@ class CollectionSearch:
         """Return the plan of a search with these options; `ArgumentError` for options that exclude each other.
 
         With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`),
-        or be of the same page (`groups.grouped`).
+        or be of the same page (`groups.grouped`), and a budget for their reranking, since somebody waits for them.
         """
         weights = self.weighting(options)
         if field := options["sort"]:
@@ -89,7 +89,8 @@ class CollectionSearch:
         )
         counted = () if facets is None else self._facets([facets] if isinstance(facets, str) else facets)
         plan = SearchPlan.of(depths, weights, options, facets=counted, by_page=by_page)
-        return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]))
+        reranking = within_budget(plan.reranking) if spare else plan.reranking
+        return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]), reranking=reranking)
 
     def queries(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> EncodedQueries:
         """Return the queries of a plan with their conditions, encoded when a space or an explanation needs vectors.

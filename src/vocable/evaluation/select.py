@@ -14,7 +14,7 @@ from annotated_types import Gt
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
-from vocable.collection.rerank import load_reranker
+from vocable.collection.rerank import RERANK_DEPTH, load_reranker
 from vocable.core.figures import save_figure
 from vocable.core.fingerprint import settings_of
 from vocable.core.html import RESULTS
@@ -119,7 +119,7 @@ def select(
     device, dtype, max_length = options["device"], options["dtype"], options["max_length"]
     if reranker := options["rerank"]:
         load_reranker(reranker, device)  # before the first model encodes
-        settings = list(dict.fromkeys([*settings, Setting(rerank=options["rerank_depth"])]))
+        settings = list(dict.fromkeys([*settings, Setting(rerank=options["rerank_depth"] or RERANK_DEPTH)]))
     # Check everything that can be checked before the first model encodes.
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")

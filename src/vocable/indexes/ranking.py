@@ -25,10 +25,10 @@ class Ranking:
 
     `rows` int32 [q, k] are row numbers of documents, and -1 with score 0 if a query has fewer hits; `scores` are
     float32 [q, k]. `ids` are the n document ids by row, if the index has ids. `offset` is the number of better
-    documents that were skipped. After a reranking, `first_scores` are the scores before it, and `rerank_ms` [q] the
-    milliseconds that it took. `parts` are rankings by kind of vectors: the scores of a document in them sum up to its
-    score before a reranking, and a missing document counts 0. `missing` names the part of the collection that was not
-    searched.
+    documents that were skipped. After a reranking, `first_scores` are the scores before it, `reranked` [q] the number
+    of hits that it scored, and `rerank_ms` [q] the milliseconds that it took. `parts` are rankings by kind of vectors:
+    the scores of a document in them sum up to its score before a reranking, and a missing document counts 0. `missing`
+    names the part of the collection that was not searched.
     """
 
     rows: np.ndarray
@@ -39,6 +39,7 @@ class Ranking:
     parts: Mapping[str, Ranking] | None = None
     missing: str | None = None
     rerank_ms: np.ndarray | None = None
+    reranked: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:
@@ -70,7 +71,7 @@ class Ranking:
             return ranking.rows if ids is None else np.where(ranking.rows < 0, np.int32(-1), places)
 
         kinds = self.parts and {name: replace(part, rows=moved(part), ids=ids) for name, part in self.parts.items()}
-        values = self.scores, ids, self.offset, self.first_scores, kinds, self.missing, self.rerank_ms
+        values = self.scores, ids, self.offset, self.first_scores, kinds, self.missing, self.rerank_ms, self.reranked
         return Ranking, (moved(self), *values)
 
     def first(self, k: int) -> Ranking:

@@ -204,6 +204,8 @@ class SearchAnswer(BaseModel):
     pages: list[FoundDocument] = Field(
         default=[], description="With `sections` false: the best hit of each page of a folder, with further sections."
     )
+    reranked: int | None = Field(default=None, description="Hits that a cross encoder scored.")
+    rerank_ms: float | None = Field(default=None, description="Milliseconds of the reranking.")
 
     def answer(self, query: Query) -> Answer:
         """Return the answer to a query as a record."""
@@ -217,6 +219,8 @@ class SearchAnswer(BaseModel):
             facets=tuple(self.facets),
             weights=self.weights,
             pages=pages,
+            reranked=self.reranked,
+            rerank_ms=self.rerank_ms,
         )
 
 

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
+from vocable.collection.rerank import RERANK_DEPTH
 from vocable.collection.search import ANY_DOCUMENT
 from vocable.core.cancelling import answer_by
 from vocable.data import Document, Query
@@ -192,7 +193,8 @@ class Service:
             [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         if request.explain or len(query) > LONG_QUERY:  # each is answered when it is done
-            return await self._call(self._slow_answer, query, row, request.k, key, request.explain, slow=True)
+            search_alone = partial(self._search, [(query, row)], request.k, key, request.explain)
+            return await self._call(lambda: search_alone()[0], slow=True)
         with self._waiting(1):
             answers: list[Answer] = await self.searches.run(self._search, [(query, row)], request.k, key)
         return answers[0]
@@ -202,10 +204,11 @@ class Service:
         if request.rerank and self.rerank["rerank"] is None:
             raise ArgumentError("rerank: the service was started without a cross encoder")
         limits: dict[str, Any] = {**self.rerank}
+        most = {**limits, "rerank_depth": limits["rerank_depth"] or RERANK_DEPTH}
         asked = {name: value for name in limits if name != "rerank" and (value := getattr(request, name)) is not None}
         for name, value in asked.items():
-            if limits[name] is not None and value > limits[name]:
-                raise ArgumentError(f"{name} must be at most {limits[name]:g}, not {value:g}")
+            if most[name] is not None and value > most[name]:
+                raise ArgumentError(f"{name} must be at most {most[name]:g}, not {value:g}")
         if request.rerank is False or request.query is None:
             limits = {}
         return check(RerankOptions, {**limits, **asked})
@@ -375,10 +378,6 @@ class Service:
             explained=explain,
             wacky=self.wacky,
         )
-
-    def _slow_answer(self, query: str, row: Row, k: int, key: str, explain: bool) -> Answer:
-        answer: Answer = self._search([(query, row)], k, key, explain)[0]
-        return answer
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
