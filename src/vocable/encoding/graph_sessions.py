@@ -131,7 +131,7 @@ def _onnx(path: Path, known: tuple[str, str]) -> Session:
     sizes = {output.name: output.shape[-1] for output in session.get_outputs() if isinstance(output.shape[-1], int)}
     outputs = [name for name in known if name in sizes]
     names = [graph_input.name for graph_input in session.get_inputs()]
-    return Session(names, *map(sizes.get, known), lambda given: session.run(outputs, given))
+    return Session(names, sizes.get(known[0]), sizes.get(known[1]), lambda given: session.run(outputs, given))
 
 
 def import_openvino() -> ModuleType:
@@ -160,4 +160,4 @@ def _openvino(path: Path, known: tuple[str, str]) -> Session:
         return [results[place].copy() for place in range(len(named))]
 
     names = [graph_input.get_any_name() for graph_input in compiled.inputs]
-    return Session(names, *map(sizes.get, known), run)
+    return Session(names, sizes.get(known[0]), sizes.get(known[1]), run)
