@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from vocable.core.storage import read_record
 from vocable.encoding.graph import TOKENIZER, GraphTokenization
 from vocable.encoding.graph_sessions import GRAPHS, SCORES, in_batches, open_session
 from vocable.encoding.graph_settings import Length, files_checksum
-from vocable.encoding.model_fingerprint import relevant, tokenizer_digest
+from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import TOKENIZING
 from vocable.encoding.vectors import Parts
 from vocable.errors import ModelError
@@ -45,8 +46,7 @@ class CrossGraph:
         """Open the folder of a graph; `ModelError` if a file is missing or damaged."""
         self.place = Path(place)
         self.settings = read_record(self.place / CROSS_GRAPH, CrossGraphSettings, error=ModelError)
-        self.tokenizer = GraphTokenization(self.place / TOKENIZER, [], None, self.settings.tokens).tokenizer
-        self.tokenizer.enable_truncation(self.settings.max_length)  # of the longer text of a pair first
+        self.tokenization = GraphTokenization(self.place / TOKENIZER, [], None, self.settings.tokens)
         self._graph = self.place / GRAPHS["onnx"][self.settings.int8]
         self._session = open_session(self._graph, "onnx", None, 1, SCORES)
 
@@ -54,16 +54,26 @@ class CrossGraph:
         self, pairs: Sequence[tuple[str, str]], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> NDArray[np.float32]:
         """Return the scores of pairs, float32 [p], as `CrossEncoder.predict` does; the graph sizes its batches."""
-        with TOKENIZING:
-            encoded = self.tokenizer.encode_batch_fast(list(pairs))
+        encoded = self.tokens(pairs)
         ids, types = [pair.ids for pair in encoded], [pair.type_ids for pair in encoded]
         return in_batches(self._session, ids, self.settings.padding, 1, types)[:, 0]
+
+    def tokens(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
+        """Return the tokens of pairs as far as they are read; the longer text of a pair is cut first."""
+        tokenizer = self.tokenization.tokenizer  # other models may share it
+        with TOKENIZING:
+            tokenizer.enable_truncation(self.settings.max_length)
+            try:
+                encodings: list[Encoding] = tokenizer.encode_batch_fast(list(pairs))
+                return encodings
+            finally:
+                tokenizer.no_truncation()
 
     def fingerprint(self) -> Parts:
         """Return the parts of the model that its scores depend on."""
         graph = files_checksum(sorted(self._graph.parent.iterdir()))
         settings = relevant({name: value for name, value in asdict(self.settings).items() if name != "model"})
-        return {"graph": graph, "tokenizer": tokenizer_digest(self.tokenizer), **settings}
+        return {"graph": graph, "tokenizer": self.tokenization.digest, **settings}
 
 
 def is_cross_graph(place: str | Path) -> bool:
