@@ -108,7 +108,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["bake"], "vocable: no command 'bake' (see vocable --help)"),
+        (["cook"], "vocable: no command 'cook' (see vocable --help)"),
         (["serach", "i", "q"], "vocable: no command 'serach' (did you mean search?)"),
         (["--fast", "encode"], "vocable: --fast is no option before a command (see vocable --help)"),
         (["encode", "--fast"], "vocable: encode has no option --fast (see vocable encode --help)"),

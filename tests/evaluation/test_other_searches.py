@@ -6,10 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from vocable.data import Query
 from vocable.errors import ArgumentError, DataError, ServiceError
 from vocable.evaluation import other_searches
-from vocable.evaluation.other_searches import other_search
+from vocable.evaluation.other_searches import OtherSearch, other_search
 
 QUERIES = [Query("q0", "copy a file"), Query("q1", "50 % & größer")]
 Answer = Callable[[str], tuple[int, bytes]]  # from a query to a status and a body
@@ -127,7 +127,17 @@ def test_other_addresses_than_those_of_the_web_are_refused(source: str) -> None:
         other_search("no-such.run", QUERIES)
 
 
-def test_an_address_answers_with_a_query_in_its_place(served: Callable[[Answer], str]) -> None:
+Opened: TypeAlias = Callable[[str], OtherSearch]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """A search over HTTP, whose connection is closed at the end."""
+    with ExitStack() as stack:
+        yield lambda source: stack.enter_context(closing(other_search(source, QUERIES)))
+
+
+def test_an_address_answers_with_a_query_in_its_place(served: Callable[[Answer], str], opened: Opened) -> None:
     asked = list[str]()
 
     def answer(query: str) -> tuple[int, bytes]:
@@ -136,13 +146,13 @@ def test_an_address_answers_with_a_query_in_its_place(served: Callable[[Answer],
 
     base = served(answer)
     for path in ("search", "moved"):
-        search = other_search(f"{base}/{path}?q={{query}}", QUERIES)
+        search = opened(f"{base}/{path}?q={{query}}")
         assert [search.hits(query) for query in QUERIES] == [([("/a/",)], 7)] * 2
         assert (search.name, search.file_bytes) == (base.removeprefix("http://"), None)
     assert asked == 2 * [query.text for query in QUERIES]
 
 
-def test_lists_of_objects_of_several_kinds_are_read(served: Callable[[Answer], str]) -> None:
+def test_lists_of_objects_of_several_kinds_are_read(served: Callable[[Answer], str], opened: Opened) -> None:
     hits = [{"url": "/a/"}, {"id": "b"}]
     for values in (
         hits,
@@ -152,8 +162,8 @@ def test_lists_of_objects_of_several_kinds_are_read(served: Callable[[Answer], s
         {"pages": 3, "hits": hits},
     ):
         base = served(of_json(values))
-        assert other_search(f"{base}/s?q={{query}}", QUERIES).hits(QUERIES[0])[0] == [("/a/",), ("b",)]
-    assert other_search(served(of_json({"hits": []})), QUERIES).hits(QUERIES[0]) == ([], 12)
+        assert opened(f"{base}/s?q={{query}}").hits(QUERIES[0])[0] == [("/a/",), ("b",)]
+    assert opened(served(of_json({"hits": []}))).hits(QUERIES[0]) == ([], 12)
 
 
 @pytest.mark.parametrize(
@@ -169,18 +179,18 @@ def test_lists_of_objects_of_several_kinds_are_read(served: Callable[[Answer], s
     ids=["refused", "no JSON", "no list", "no hit", "too large", "too late"],
 )
 def test_a_bad_answer_is_one_line_with_address_and_query(
-    answer: Answer, reason: str, served: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch
+    answer: Answer, reason: str, served: Callable[[Answer], str], opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_searches, "ANSWER_BYTES", 1 << 20)
     monkeypatch.setattr(other_searches, "ANSWER_SECONDS", 0.5)
     address = f"{served(answer)}/search?q={{query}}"
     with pytest.raises(ServiceError) as error:
-        other_search(address, QUERIES).hits(QUERIES[1])
+        opened(address).hits(QUERIES[1])
     assert str(error.value).startswith(f"{address}, query '50 % & größer': ")
     assert reason in str(error.value)
 
 
-def test_a_server_that_is_gone_is_named_without_its_password(served: Callable[[Answer], str]) -> None:
+def test_a_server_that_is_gone_is_named_without_its_password(served: Callable[[Answer], str], opened: Opened) -> None:
     with pytest.raises(ServiceError) as error:
-        other_search("http://me:secret@127.0.0.1:9/search?q={query}", QUERIES).hits(QUERIES[0])
+        opened("http://me:secret@127.0.0.1:9/search?q={query}").hits(QUERIES[0])
     assert "http://me:***@127.0.0.1:9/search" in str(error.value)

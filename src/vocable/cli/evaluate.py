@@ -60,7 +60,7 @@ def _export_other(
 EVALUATION_COMMANDS = (
     Command("evaluate", "systems...", "vocable-mini --dataset beir:scifact --bm25", traits="markdown"),
     Command("compare", "results...", "before.json after.json", traits="markdown"),
-    Command("bakeoff", "index", "my-index --testset searches --also pagefind.json -o bakeoff.html", traits="markdown"),
+    Command("bakeoff", "index", "my-index --testset searches --also pagefind.json", traits="markdown"),
     Command("select", "systems...", "vocable-mini my-model --dataset beir:scifact", traits="resumes markdown"),
     Command("export", "vectors...", "query-vectors -o topics --documents vectors", _export),
     Command(

@@ -212,6 +212,8 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
     ['one two', 'three …']
     >>> wrapped([("… ", False), ("\\n by ", False), (" …", False)], 9, 1)
     ['… by …']
+    >>> wrapped([("long longer", False)], 4, 2)
+    ['long', '…']
     """
     # Runs of blanks become one blank, also across the ends of parts.
     plain, pieces = "", list[tuple[str, str]]()
@@ -222,7 +224,8 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
         plain += line
     shown = "".join(piece for piece, _ in pieces).rstrip()
     if shown.replace("…", "").isascii() and not has_colours():  # without rich, which is slow to import
-        return wrap(shown, width, max_lines=lines, placeholder=" …", break_on_hyphens=False) or [""]
+        wrapped_lines = wrap(shown, width, max_lines=lines, placeholder=" …", break_on_hyphens=False)
+        return [line.rstrip() for line in wrapped_lines] or [""]  # a line before a lone … ends in a blank
     from rich.console import Console
     from rich.text import Text
 

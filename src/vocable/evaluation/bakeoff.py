@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -79,12 +79,12 @@ def bakeoff(
     if output is not None:
         check_file(output)
     dataset = load_dataset(f"beir:{os.fspath(testset)}" if Path(testset).is_dir() else testset, documents=False)
-    others = [other_search(source, list(dataset.queries)) for source in as_texts(also, "also")]
-    if isinstance(index, Collection):
+    with ExitStack() as stack:
+        queries = list(dataset.queries)
+        others = [stack.enter_context(closing(other_search(source, queries))) for source in as_texts(also, "also")]
+        if not isinstance(index, Collection):
+            index = stack.enter_context(closing(open_index(index, device=device)))
         result = _compared(index, dataset, others)
-    else:
-        with closing(open_index(index, device=device)) as opened:
-            result = _compared(opened, dataset, others)
     if output is not None:
         try:
             with replacing(output) as file:

@@ -39,12 +39,13 @@ Addresses: TypeAlias = tuple[str, ...]  # of one hit
 class OtherSearch:
     """A search by another program: its name, the hits of a query, and the bytes of its file.
 
-    `hits` also returns the bytes of an answer, and None if the answers lie in a file.
+    `hits` also returns the bytes of an answer, and None if the answers lie in a file. `close` ends its connection.
     """
 
     name: str
     hits: Callable[[Query], tuple[list[Addresses], int | None]]
     file_bytes: int | None = None
+    close: Callable[[], None] = lambda: None
 
 
 def other_search(source: str, queries: list[Query]) -> OtherSearch:
@@ -119,7 +120,7 @@ def _http_search(address: str) -> OtherSearch:
             reason = "not JSON" if isinstance(error, json.JSONDecodeError) else error
             raise ServiceError(f"{where}: {reason}") from error
 
-    return OtherSearch(f"{url.host}:{url.port}" if url.port else url.host, hits)
+    return OtherSearch(f"{url.host}:{url.port}" if url.port else url.host, hits, close=client.close)
 
 
 def _content(client: httpx.Client, request: httpx.Request, where: str) -> bytes:
