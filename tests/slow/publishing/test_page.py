@@ -183,11 +183,16 @@ def test_the_published_page_works_by_keyboard(open_page: Open, site: Path) -> No
     page.keyboard.type(f"{QUERY}/")
     assert page.locator("#query").input_value() == f"{QUERY}/"
     page.keyboard.press("Backspace")
-    wait_for(page, expected(site))
+    sync_api.expect(page).to_have_url(re.compile(r"lists$"))  # asked without the slash, and then answered
+    sync_api.expect(page.locator("vocable-search")).not_to_have_attribute("aria-busy", "true")
     names = names_of(page)
+    assert names == expected(site)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     assert page.evaluate(f"{focused}.textContent") == names[1]
+    page.evaluate("document.querySelector('vocable-search').ask()")
+    assert page.evaluate(f"{focused}.textContent") == names[0]  # focus is not lost when hits are drawn anew
+    page.keyboard.press("ArrowDown")
     assert page.evaluate(f"getComputedStyle({focused}).outlineStyle") == "solid"
     page.keyboard.press("Escape")
     assert page.evaluate(f"{focused}.id") == "query"

@@ -181,8 +181,10 @@ export class VocableSearch extends HTMLElement {
   }
 
   #draw(hits, text, words) {
+    const focused = this.#targets().includes(this.#root.activeElement);
     this.#note.textContent = "";
     this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, words)));
+    if (focused) (this.#targets()[0] ?? this.#input).focus(); // who walks through older hits goes on in the new ones
     this.#none.textContent = text && !hits.length ? "No document." : "";
     this.#more.hidden = hits.length < this.#k || this.#k >= MOST;
     this.#status.textContent = !text ? "" : hits.length
