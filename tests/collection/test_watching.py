@@ -91,6 +91,20 @@ def test_many_files_are_one_change(opened: Collection, folder: Path) -> None:
         assert_follows(opened, folder)
 
 
+def test_notes_that_a_changed_note_links_to_follow_it(opened: Collection, folder: Path) -> None:
+    with closing(follow(opened, str(folder))) as changes:
+        after(changes)
+        (folder / "one" / "page.md").write_text(page("one") + "[[two/page]] [[new]]\n")
+        after(changes, replaced=2)
+        assert_follows(opened, folder)
+        (folder / "new.md").write_text(page("new"))  # which a note has led to before it was there
+        after(changes, added=1, replaced=1)
+        assert_follows(opened, folder)
+        (folder / "one" / "page.md").unlink()
+        after(changes, replaced=2, deleted=1)
+        assert_follows(opened, folder)
+
+
 @pytest.mark.parametrize("others", [1, 2 * MOST_ALONE])
 def test_a_file_that_cannot_be_read_stays_as_it_was_and_the_others_are_added(
     opened: Collection, folder: Path, others: int, caplog: pytest.LogCaptureFixture

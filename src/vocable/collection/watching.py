@@ -13,7 +13,7 @@ from vocable.collection.collection import Collection
 from vocable.collection.records import Changed
 from vocable.collection.verbs import FolderPart, add, inside_part, part_of
 from vocable.core.code_files import code_language
-from vocable.core.folders import ENDINGS
+from vocable.core.folders import ENDINGS, files_of
 from vocable.errors import ArgumentError, DataError, require_extra
 
 QUIET_MS, STORM_MS = 100, 1_000  # without a further change, before changes are taken together; the most that they wait
@@ -43,10 +43,25 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
         folder, step=QUIET_MS, debounce=STORM_MS, rust_timeout=QUIET_MS, yield_on_timeout=True, stop_event=stop
     )
     next(events, None)
+    links = _links(opened, part)
     yield add(opened, folder, replace=True)
     for changes in events:
-        if changes and (changed := _update(opened, folder, part, sorted({Path(path) for _, path in changes}))):
+        if not changes:
+            continue
+        # A note that changes is a change of the notes that it leads to.
+        before, links = links, _links(opened, part)
+        linked = {file for file in before | links if before.get(file) != links.get(file)}
+        paths = {Path(path) for _, path in changes} | {Path(part.folder, file).resolve() for file in linked}
+        if changed := _update(opened, folder, part, sorted(paths)):
             yield changed
+
+
+def _links(opened: Collection, part: FolderPart) -> dict[str, dict[str, object]]:
+    """Return the fields of the notes in the folder of an index that link to each other."""
+    from vocable.data.pages.wiki_links import links_between  # a service without a folder to follow needs no pages
+
+    kept, folder = opened.settings, Path(part.folder)
+    return links_between(folder, files_of(folder, all_pages=kept.all_pages, code=kept.code).files)
 
 
 def _update(opened: Collection, folder: str, part: FolderPart, paths: list[Path]) -> Changed | None:

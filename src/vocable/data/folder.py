@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
@@ -25,6 +25,7 @@ from vocable.data.pages.budget import budget_of
 from vocable.data.pages.furniture import repeated_lines, sample, without_furniture
 from vocable.data.pages.reader import FILE_READERS, PageReader, file_text
 from vocable.data.pages.sections import TEXT_FRAGMENT, parts
+from vocable.data.pages.wiki_links import links_between
 from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
@@ -103,21 +104,24 @@ def folder_items(
 ) -> Iterator[FolderItem]:
     """Yield the documents of the files of a folder, and the faults of files that cannot be read as text.
 
-    `among` are all files of the folder, by default the same, whose pages of HTML show which lines they repeat. Log a
-    warning about files with remarks, such as front matter that is read as text. If the folder `has_code`, a field of
-    each document says whether it is code or a page; with `all_pages`, code that a program wrote is read, too.
+    `among` are all files of the folder, by default the same, whose pages of HTML show which lines they repeat, and
+    whose notes link to each other. Log a warning about files with remarks, such as front matter that is read as text.
+    If the folder `has_code`, a field of each document says whether it is code or a page; with `all_pages`, code that a
+    program wrote is read, too.
 
     Raises:
         DataError: a file cannot be read, or no file has a text.
     """
     empty, remarks, is_first = True, _Remarks(list), True
+    links = links_between(folder, among or files)
     with PageReader() as reader:
         repeated = _repeated(reader, folder, [file for file in among or files if _is_html(file)])
         for number, file in enumerate(files, start=1):
             if code_language(file):
                 items = _code_items(reader, folder, file, remarks, all_pages)
             else:
-                items = _file_items(reader, folder, file, remarks, repeated if _is_html(file) else frozenset())
+                repeats = repeated if _is_html(file) else frozenset()
+                items = _file_items(reader, folder, file, remarks, repeats, links.get(file, {}))
             for item in items:
                 empty = False
                 if has_code and item.row is not None:
@@ -172,9 +176,17 @@ def item_row(number: int, item: FolderItem) -> Row | None:
 
 
 def _file_items(
-    reader: PageReader, folder: Path, file: str, remarks: _Remarks, repeated: frozenset[str]
+    reader: PageReader,
+    folder: Path,
+    file: str,
+    remarks: _Remarks,
+    repeated: frozenset[str],
+    links: Mapping[str, object],
 ) -> Iterator[FolderItem]:
-    """Yield the documents of a file without `repeated` lines; add messages about parts that are not read as meant."""
+    """Yield the documents of a file without `repeated` lines, and with its `links` as fields.
+
+    Add messages about parts that are not read as meant to the `remarks`.
+    """
     path = folder / file
     shown = _shown(str(path))
     # Faults of the whole file, which then has no document.
@@ -203,6 +215,7 @@ def _file_items(
         remarks[page.left_out, f"{page.left_out} left out"].append(shown)
     # A small file can grow large, since each section repeats the headings above it.
     left = most = budget_of(size).characters
+    page = page._replace(fields={**links, **page.fields})
     for part, following in pairwise(chain(parts(page, path.stem), [None])):
         assert part is not None
         left -= len(part.title) + len(part.path) + len(part.text) + len(str(page.fields))

@@ -16,6 +16,7 @@ from vocable.data.pages.shown import MAIN, shown
 from vocable.data.pages.tags import Tag, visible
 from vocable.data.pages.templates import ATTRIBUTES, templates, without_templates
 from vocable.data.pages.webpage import html_blocks
+from vocable.data.pages.wiki_links import wiki_links
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -36,7 +37,7 @@ def _parser(*, is_mdx: bool) -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
     parser.core.ruler.before("inline", PLAIN, _keep_plain)
-    return parser.use(mdx if is_mdx else templates)
+    return parser.use(mdx) if is_mdx else parser.use(templates).use(wiki_links)
 
 
 def _keep_plain(state: StateCore) -> None:
