@@ -105,11 +105,10 @@ class DocumentEncoding(ModelInput, Pruning, total=False):
     """The encoding of documents that an index keeps for later documents."""
 
     long_documents: Annotated[
-        LongDocuments,
-        Default("truncate"),
+        LongDocuments | None,
         Doc(
-            "Documents beyond `max_length`: truncate them, read them in windows and keep each term's largest weight "
-            "(maxpool), or index each window (passages)."
+            "Documents beyond `max_length`: read them in windows and keep each term's largest weight (maxpool, the "
+            "default of `index`), index each window (passages), or truncate them (the default of `encode`)."
         ),
     ]
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from transformers import PreTrainedTokenizerFast
 
 from tests.cli.command_line import done, refused
 from vocable.collection.answers import search
@@ -31,6 +32,7 @@ from vocable.core.open_folder import OpenFolder
 from vocable.data import Document
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
+from vocable.encoding.windows import windows
 from vocable.engines import folder
 from vocable.engines.filters import matches, parse_filter
 from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
@@ -68,8 +70,8 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
     """Make an index of documents, all closed at the end."""
     made: list[Collection] = []
 
-    def make(documents: Sequence[Document], bm25: bool = True, dense: str | None = None) -> Collection:
-        options: Any = {"bm25": bm25, "dense": dense, "dtype": "float32", "device": "cpu"}
+    def make(documents: Sequence[Document], **given: Any) -> Collection:
+        options: Any = {"bm25": True, "dtype": "float32", "device": "cpu"} | given
         made.append(index(str(backbones["bert"]), documents, tmp_path / f"index{len(made)}", **options))
         return made[-1]
 
@@ -265,7 +267,7 @@ def test_an_index_is_closed_at_the_end_of_a_block(make: Make, documents: list[Do
 def test_an_addition_says_what_was_lost_of_its_texts(
     make: Make, documents: list[Document], caplog: pytest.LogCaptureFixture
 ) -> None:
-    collection = make(documents[:5])
+    collection = make(documents[:5], long_documents="truncate")
     long = Document("long", " ".join(documents[0].text for _ in range(200)))
     collection.add([long, Document("odd", "\u0e41\u0e21\u0e27"), *documents[:5]])
     said = [record.getMessage() for record in caplog.records if record.name == "vocable.collection.writer"]
@@ -286,7 +288,7 @@ def test_texts_that_the_dense_model_reads_in_part_are_counted_and_said(
         sum(len(model.tokenizer(one.full)["input_ids"]) > read for one in part) for part in (long[:5], long[5:9])
     )
     assert 0 < first < 5
-    collection = index("vocable-mini", long[:5], tmp_path / "index", dense=dense)
+    collection = index("vocable-mini", long[:5], tmp_path / "index", dense=dense, long_documents="truncate")
     assert (collection.built.dense_truncated, collection.built.dense_length) == (first, read)
     assert f"{first} texts cut at {read} tokens for the dense vectors" in str(collection.built)
     collection.add(long[5:9])
@@ -295,6 +297,45 @@ def test_texts_that_the_dense_model_reads_in_part_are_counted_and_said(
     collection.search(["fox " * 200, "a fox"])
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"1 of 2 queries were cut at {length} tokens" for length in (128, read)]
+
+
+def test_an_index_reads_long_documents_to_their_end(
+    make: Make, backbones: dict[str, Path], dense: str, documents: list[Document]
+) -> None:
+    long = [
+        one._replace(text="\n\n".join(other.text for other in documents[n : n + 12])) for n, one in enumerate(documents)
+    ]
+    collection, model = make(long[:40], dense=dense), SentenceTransformer(dense, device="cpu")
+    collection.add(long[40:])
+    assert collection.settings.limits["long_documents"] == "maxpool"
+    whole = encode(
+        load(backbones["bert"], device="cpu"), [one.full for one in long], long_documents="maxpool", dtype="float32"
+    )
+    found = collection.vectors([one.id for one in long])
+    np.testing.assert_allclose(found.toarray(), whole.toarray(), rtol=1e-4, atol=1e-5)
+    # Each dense vector is the mean of windows that the model reads whole.
+    means = []
+    for one in long:
+        places = model.tokenizer(one.full, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        parts = [one.full[start:end] for start, end in windows(one.full, places, model.max_seq_length - 2)]
+        assert len(parts) > 1 or len(places) <= model.max_seq_length - 2
+        means.append(model.encode(parts, normalize_embeddings=True).mean(axis=0))
+    expected = np.array(means) / np.linalg.norm(means, axis=1, keepdims=True)
+    queries = model.encode(QUERIES, normalize_embeddings=True)
+    ranking = collection.searcher.search_space(queries, N, space="dense")
+    for row, scores in enumerate(queries @ expected.T):
+        assert dict(ranking.hits(row)) == pytest.approx(
+            {one.id: s for one, s in zip(long, scores, strict=True)}, abs=1e-2
+        )
+
+
+def test_an_index_cuts_long_documents_if_the_tokenizer_tells_no_places(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
+    collection = make([Document("long", " ".join(documents[0].text for _ in range(200)))])
+    assert collection.settings.limits["long_documents"] == "truncate"
+    assert collection.built.truncated == 1
 
 
 @pytest.mark.parametrize("step", [".segment", ".gone-", "commit.json"])

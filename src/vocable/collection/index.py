@@ -47,7 +47,16 @@ from vocable.engines.memory import IN_MEMORY, MemoryStore
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, VectorsError
 from vocable.language.languages import CODE, ENGLISH, language_of
-from vocable.options import CountOrZero, DocumentEncoding, IndexOptions, Pruning, changed, checked, select
+from vocable.options import (
+    CountOrZero,
+    DocumentEncoding,
+    IndexOptions,
+    LongDocuments,
+    Pruning,
+    changed,
+    checked,
+    select,
+)
 
 MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
 VECTORS_PART = 8_192  # documents with stored vectors in one commit of a folder
@@ -130,6 +139,7 @@ def index(
         encoded = _corpus_to_encode(model, given.documents, limits, size, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    limits["long_documents"] = encoded.long_documents
     holds_dense = "dense" in engine.about.spaces and not no_dense
     if dense is None and encoded.loaded is not None and holds_dense:
         dense = dense_beside(encoded.loaded)
@@ -287,6 +297,7 @@ class _Corpus(NamedTuple):
     dimensions: int | None  # size of the dense vectors of the same pass
     loaded: EncodingModel | None = None
     vectors: str = ""  # fingerprint of stored vectors
+    long_documents: LongDocuments = "truncate"
 
 
 def _stored_corpus(
@@ -318,9 +329,13 @@ def _corpus_to_encode(
         loaded = load_encoder(model, runtime=runtime)
     else:
         loaded = load_encoder(fspath(model), device, runtime, limits["dtype"])
-    meta = describe(TextEncoder(loaded, "document", **of_one_text(limits)), model_name(model))
-    parts = ((part, None) for part in in_parts(documents, size, limits["long_documents"]))
-    return _Corpus(model_name(model), meta, parts, loaded.dimensions, loaded)
+    encoder = TextEncoder(loaded, "document", **of_one_text(limits))
+    # Read all of a document, unless the tokenizer does not tell where a window ends.
+    reads_on = encoder.tokenization is not None and encoder.tokenization.has_places
+    long_documents = limits["long_documents"] or ("maxpool" if reads_on else "truncate")
+    parts = ((part, None) for part in in_parts(documents, size, long_documents))
+    meta = describe(encoder, model_name(model))
+    return _Corpus(model_name(model), meta, parts, loaded.dimensions, loaded, long_documents=long_documents)
 
 
 def _with_vectors(

@@ -346,7 +346,9 @@ class CollectionWriter:
                 logger.warning("%s: %s %s", self._place, counted(count, "text"), loss)
 
 
-def _growing_parts(documents: Iterator[Document], most: int, long_documents: LongDocuments) -> Iterator[list[Document]]:
+def _growing_parts(
+    documents: Iterator[Document], most: int, long_documents: LongDocuments | None
+) -> Iterator[list[Document]]:
     """Yield documents in parts as `in_parts` does, of rising size, up to `most` documents."""
     size = FIRST_PART
     while part := next(in_parts(documents, min(size, most), long_documents), None):

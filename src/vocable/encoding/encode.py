@@ -82,7 +82,7 @@ class EncodedCorpus(NamedTuple):
         if self.shards > 1:
             lines = [f"{counted(self.texts, 'text')} in {self.shards} shards{speed}{' a process' if speed else ''}"]
         counts = (
-            (self.windows, "window", f"of at most {self.max_length} tokens"),
+            (self.windows * (self.windows > self.texts), "window", f"of at most {self.max_length} tokens"),
             (self.truncated, "text", f"cut at {self.max_length} tokens"),
             (self.dense_truncated, "text", f"cut at {self.dense_length} tokens for the dense vectors"),
             (self.empty, "text", "without an active term"),

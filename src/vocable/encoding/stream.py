@@ -128,12 +128,14 @@ def encode_stream(
     return done
 
 
-def in_parts(documents: Iterable[Document], most: int, long_documents: LongDocuments) -> Iterator[list[Document]]:
+def in_parts(
+    documents: Iterable[Document], most: int, long_documents: LongDocuments | None
+) -> Iterator[list[Document]]:
     """Yield lists of at most `most` documents, and shorter lists of long documents that are read whole."""
     part, characters = list[Document](), 0
     for document in documents:
         part.append(document)
-        characters += 0 if long_documents == "truncate" else len(document.text)
+        characters += 0 if long_documents in (None, "truncate") else len(document.text)
         if len(part) == most or characters >= PART_CHARACTERS:
             yield part
             part, characters = [], 0

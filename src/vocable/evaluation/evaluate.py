@@ -343,7 +343,8 @@ def _evaluations(
             if hybrid:
                 encoder = encoded.encoder if kind == "model" else None
                 other = None if encoder is None else load_dense_beside(encoder.model)
-                dense = dense_index(encoded, other, time_queries=time_queries)
+                in_windows = options["long_documents"] == "maxpool"
+                dense = dense_index(encoded, other, time_queries=time_queries, in_windows=in_windows)
                 indexes |= {} if dense is None else {"dense": dense}
         if words is not None:
             indexes["bm25"] = words
