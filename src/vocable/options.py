@@ -361,11 +361,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     vocable.errors.ArgumentError: seed must be at least 0, not -1
     """
 
+    plain: Callable[..., T] = function
+
     @wraps(function)
     def call(*given: P.args, **named: P.kwargs) -> T:
         first = _checked_values(function, dict(zip(_parameters(function)[0], given, strict=False)))
         with naming_extra():
-            return function(*first.values(), *given[len(first) :], **check_arguments(function, named))  # type: ignore[arg-type]
+            return plain(*first.values(), *given[len(first) :], **check_arguments(function, named))
 
     return call
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ def _onnx(path: Path, known: tuple[str, str]) -> Session:
 
 def import_openvino() -> ModuleType:
     """Import OpenVINO without its telemetry, which would report its use over the network."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    cast(Any, sys.modules).setdefault("openvino_telemetry", None)
     return require_extra("openvino", "openvino")
 
 

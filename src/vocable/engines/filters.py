@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import chain
 from operator import ge, gt, le, lt
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from vocable.core.tables import shortened
 from vocable.errors import ArgumentError
@@ -387,7 +387,7 @@ class _Parser:
             raise self._wrong(f"{value!r} has no order: only numbers and ISO dates have one:")
         if operator == "!=":
             return Not(Comparison(field, "=", value))
-        return Comparison(field, operator, value)  # type: ignore[arg-type]
+        return Comparison(field, cast(Operator, operator), value)
 
     def _prefix(self, field: str) -> Filter:
         value = str(self._value())

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 from fastapi import FastAPI, Query
@@ -95,7 +95,7 @@ def endpoints(served: Served, metrics: Metrics, second: Service | None = None) -
     _add_documents(app, served)
     _add_state(app, served, metrics, second)
     _add_views(app, served)
-    app.add_route("/mcp", ToolEndpoint(lambda: served.now), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    app.add_route("/mcp", cast(Any, ToolEndpoint(lambda: served.now)), methods=["POST"], include_in_schema=False)
     # The second index can be read and viewed, not changed.
     if second is not None:
         other, other_served = _application(), Served(second, lambda: second)

@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -141,7 +142,7 @@ def _write(model: CrossEncoder, folder: Path, int8: bool, pairs: list[tuple[str,
     tokenizer.save_pretrained(folder)
     if not (folder / TOKENIZER).is_file():
         raise ModelError(f"{type(tokenizer).__name__} cannot be exported: it has no {TOKENIZER}")
-    inputs: Callable[[list[tuple[str, str]]], Any] = lambda batch: graph_inputs(transformer, batch)  # type: ignore[arg-type]  # noqa: E731
+    inputs = partial(graph_inputs, transformer)
     # The 8-bit graph is made of a plain one, which is not kept.
     with TemporaryDirectory(dir=folder) as work:
         plain = Path(work, "model.onnx") if int8 else path

@@ -32,8 +32,8 @@ ROUNDED_TEXTS = 192  # texts that give the ranges of 8-bit inputs
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as a single operation, 23 also attention
 
 
-def graph_inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the inputs of a model for texts, each int64 [texts, tokens]."""
+def graph_inputs(transformer: Transformer, texts: list[Any]) -> dict[str, NDArray[np.int64]]:
+    """Return the inputs of a model for texts, or pairs of texts, each int64 [texts, tokens]."""
     features, read = transformer.preprocess(texts), transformer.model_forward_params
     return {name: features[name].cpu().numpy() for name in INPUTS if name in features and (not read or name in read)}
 
