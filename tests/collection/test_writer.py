@@ -32,7 +32,6 @@ from vocable.core.open_folder import OpenFolder
 from vocable.data import Document
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
-from vocable.encoding.windows import windows
 from vocable.engines import folder
 from vocable.engines.filters import matches, parse_filter
 from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
@@ -288,7 +287,7 @@ def test_texts_that_the_dense_model_reads_in_part_are_counted_and_said(
         sum(len(model.tokenizer(one.full)["input_ids"]) > read for one in part) for part in (long[:5], long[5:9])
     )
     assert 0 < first < 5
-    collection = index("vocable-mini", long[:5], tmp_path / "index", dense=dense, long_documents="truncate")
+    collection = index("vocable-mini", long[:5], tmp_path / "index", dense=dense)
     assert (collection.built.dense_truncated, collection.built.dense_length) == (first, read)
     assert f"{first} texts cut at {read} tokens for the dense vectors" in str(collection.built)
     collection.add(long[5:9])
@@ -300,33 +299,18 @@ def test_texts_that_the_dense_model_reads_in_part_are_counted_and_said(
 
 
 def test_an_index_reads_long_documents_to_their_end(
-    make: Make, backbones: dict[str, Path], dense: str, documents: list[Document]
+    make: Make, backbones: dict[str, Path], documents: list[Document]
 ) -> None:
-    long = [
-        one._replace(text="\n\n".join(other.text for other in documents[n : n + 12])) for n, one in enumerate(documents)
-    ]
-    collection, model = make(long[:40], dense=dense), SentenceTransformer(dense, device="cpu")
+    texts = ["\n\n".join(other.text for other in documents[n : n + 12]) for n in range(N)]
+    long = [one._replace(text=text) for one, text in zip(documents, texts, strict=True)]
+    collection, model = make(long[:40]), load(backbones["bert"], device="cpu")
     collection.add(long[40:])
     assert collection.settings.limits["long_documents"] == "maxpool"
-    whole = encode(
-        load(backbones["bert"], device="cpu"), [one.full for one in long], long_documents="maxpool", dtype="float32"
-    )
+    assert collection.built.truncated == 0
+    whole = encode(model, [one.full for one in long], long_documents="maxpool", dtype="float32")
     found = collection.vectors([one.id for one in long])
     np.testing.assert_allclose(found.toarray(), whole.toarray(), rtol=1e-4, atol=1e-5)
-    # Each dense vector is the mean of windows that the model reads whole.
-    means = []
-    for one in long:
-        places = model.tokenizer(one.full, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        parts = [one.full[start:end] for start, end in windows(one.full, places, model.max_seq_length - 2)]
-        assert len(parts) > 1 or len(places) <= model.max_seq_length - 2
-        means.append(model.encode(parts, normalize_embeddings=True).mean(axis=0))
-    expected = np.array(means) / np.linalg.norm(means, axis=1, keepdims=True)
-    queries = model.encode(QUERIES, normalize_embeddings=True)
-    ranking = collection.searcher.search_space(queries, N, space="dense")
-    for row, scores in enumerate(queries @ expected.T):
-        assert dict(ranking.hits(row)) == pytest.approx(
-            {one.id: s for one, s in zip(long, scores, strict=True)}, abs=1e-2
-        )
+    assert (abs(whole - encode(model, [one.full for one in long], dtype="float32")) > 0.01).nnz > 100
 
 
 def test_an_index_cuts_long_documents_if_the_tokenizer_tells_no_places(

@@ -17,13 +17,11 @@ from vocable.encoding.dense_models import (
     count_cut,
     dense_beside,
     dense_fingerprint,
-    document_vectors,
     is_dense_graph,
     load_dense,
 )
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, BY_LOOKUP, locate
 from vocable.encoding.load import load_encoder
-from vocable.encoding.windows import windows
 from vocable.errors import ModelError
 
 TEXTS = ["a fox", "how to remove duplicates from a list while order is kept", "snow", "list " * 400, ""]
@@ -65,20 +63,6 @@ def test_a_text_counts_to_the_256th_token(graph: DenseGraph) -> None:
 def test_texts_of_more_than_256_tokens_are_counted(graph: DenseGraph) -> None:
     assert graph.get_max_seq_length() == 256  # of which two are special tokens
     assert count_cut(graph, ["list " * 254, "list " * 255, "a fox", "", "list " * 900], "document") == 2
-
-
-def test_a_long_text_has_the_mean_of_its_windows(graph: DenseGraph) -> None:
-    sentences = [f"Section {number} is about {topic}." for number in range(60) for topic in ("foxes", "snow", "lists")]
-    long, places = " ".join(sentences), graph.tokenization.places(" ".join(sentences))
-    found = document_vectors(graph, ["a fox", long, "", " "], in_windows=True)
-    parts = [long[start:end] for start, end in windows(long, [(start, end) for _, start, end in places], 254)]
-    assert len(parts) > 3
-    assert count_cut(graph, parts, "document") == 0
-    mean = graph.encode_document(parts).mean(axis=0)
-    assert found[1] @ mean / np.linalg.norm(mean) > 0.9999
-    assert found[1] @ document_vectors(graph, [long])[0] < 0.999
-    np.testing.assert_allclose(found[[0, 2, 3]], document_vectors(graph, ["a fox", "", " "]), atol=2e-2)
-    assert not found[2:].any()
 
 
 def test_the_fingerprint_changes_with_graph_tokenizer_and_settings(copied: Path) -> None:

@@ -137,12 +137,8 @@ class CollectionModels:
 
     def dense_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors [m, d] of m texts by the model of the dense vectors; zeros for a blank text."""
-        return document_vectors(self.dense, texts, in_windows=self._in_windows)
+        return document_vectors(self.dense, texts)
 
     def count_cut(self, texts: Sequence[str]) -> int:
-        """Return how many documents the model of the dense vectors reads in part."""
-        return 0 if self._in_windows else count_cut(self.dense, texts, "document")
-
-    @property
-    def _in_windows(self) -> bool:
-        return self._settings.limits["long_documents"] != "truncate"
+        """Return how many documents are longer than what the model of the dense vectors reads."""
+        return count_cut(self.dense, texts, "document")

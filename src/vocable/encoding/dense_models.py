@@ -28,7 +28,6 @@ from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.runtimes import torch_library
 from vocable.encoding.vectors import Parts
-from vocable.encoding.windows import CharacterSpan, fitting_windows, mean_of_windows
 from vocable.errors import ModelError, require_extra
 from vocable.options import Count, CountOrZero
 
@@ -174,22 +173,11 @@ def load_dense_beside(model: EncodingModel) -> DenseModel | None:
     return None if name is None else load_dense(name, sparse=model.name)
 
 
-def document_vectors(model: DenseModel, texts: Sequence[str], *, in_windows: bool = False) -> np.ndarray:
-    """Return the unit vectors [m, d] of documents; zeros for a blank text, which is never a hit.
-
-    With `in_windows`, a text beyond the model's length has the mean of its windows' vectors, as a unit vector.
-    """
-    parts, counts = [*texts], [1] * len(texts)
-    if in_windows:
-        spans = [
-            _windows(model, text, length)
-            for text, length in zip(texts, _lengths(model, texts, "document"), strict=True)
-        ]
-        parts = [text[start:end] for text, of_text in zip(texts, spans, strict=True) for start, end in of_text]
-        counts = [*map(len, spans)]
-    vectors = normalized(model.encode_document(parts, show_progress_bar=False))
-    vectors[[not part.strip() for part in parts]] = 0  # hits have scores above 0
-    return mean_of_windows(vectors, counts) if len(parts) > len(texts) else vectors
+def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
+    """Return the unit vectors [m, d] of documents; zeros for a blank text, which is never a hit."""
+    vectors = normalized(model.encode_document(list(texts), show_progress_bar=False))
+    vectors[[not text.strip() for text in texts]] = 0  # hits have scores above 0
+    return vectors
 
 
 def query_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
@@ -199,27 +187,7 @@ def query_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
 
 def count_cut(model: DenseModel, texts: Sequence[str], role: Role) -> int:
     """Return how many texts have more tokens than a model reads."""
-    most = model.get_max_seq_length()
-    return sum(most is not None and length > most for length in _lengths(model, texts, role))
-
-
-def _windows(model: DenseModel, text: str, length: int) -> list[CharacterSpan]:
-    """Cut a text of so many tokens into windows that the model reads whole, as far as its tokenizer tells places."""
-    most, stock = model.get_max_seq_length(), cast(Any, model)
-    if most is None or length <= most:
-        return [(0, len(text))]
-    if isinstance(model, DenseGraph):
-        places = [(start, end) for _, start, end in model.tokenization.places(text)]
-    elif stock.tokenizer.is_fast:
-        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-        places = stock.tokenizer(text, **options)["offset_mapping"]
-    else:
-        return [(0, len(text))]
-    return fitting_windows(text, places, most, lambda parts: _lengths(model, parts, "document"))
-
-
-def _lengths(model: DenseModel, texts: Sequence[str], role: Role) -> list[int]:
-    """Count the tokens of each text, with the prompt and special tokens."""
+    length = model.get_max_seq_length()
     if isinstance(model, DenseGraph):
         prompt = model.settings.prompts.get(role, "")
         ids = model.tokenization.ids([prompt + text for text in texts], special=True)
@@ -227,7 +195,7 @@ def _lengths(model: DenseModel, texts: Sequence[str], role: Role) -> list[int]:
         stock = cast(Any, model)
         prompted = [(stock.prompts.get(role) or "") + text for text in texts]
         ids = stock.tokenizer(prompted, truncation=False, verbose=False)["input_ids"]
-    return [*map(len, ids)]
+    return sum(length is not None and len(tokens) > length for tokens in ids)
 
 
 def normalized(vectors: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from vocable.encoding.models import Model, encoding_model
 from vocable.encoding.protocol import EncodedTexts, Role, Tokenization
 from vocable.encoding.pruning import heaviest, prune
 from vocable.encoding.vectors import VectorsMeta, selected
-from vocable.encoding.windows import CharacterSpan, fitting_windows, maximum, mean_of_windows
+from vocable.encoding.windows import CharacterSpan, maximum, mean_of_windows, windows
 from vocable.errors import ArgumentError
 from vocable.options import Encoding, IdfPower, checked
 
@@ -152,11 +152,13 @@ class TextEncoder:
         tokens = [(start, end) for _, start, end in self._tokenization.places(text)]
         special = not self.looked_up
         room = int((self.max_length - len(self._tokens([preceding], special=special)[0])) * share)
-
-        def lengths(parts: list[str]) -> Iterator[int]:
-            return map(len, self._tokens([preceding + part for part in parts], special=special))
-
-        return fitting_windows(text, tokens, self.max_length, lengths, room)
+        while True:  # a token may become several where a window begins within a word
+            spans = windows(text, tokens, max(1, room))
+            lengths = map(len, self._tokens([preceding + text[start:end] for start, end in spans], special=special))
+            excess = max(lengths) - self.max_length
+            if excess <= 0 or room <= 1:
+                return spans
+            room -= excess
 
     def _rows(
         self,

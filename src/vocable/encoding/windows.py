@@ -6,7 +6,7 @@ Letters: b texts, w windows of all texts, v output terms, d dimensions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -41,26 +41,6 @@ def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[Chara
         if end == n:
             return spans or [(0, 0)]  # a text of blanks
         first = _best(begins, max(first + 1, end - room // OVERLAP), end, last=False)
-
-
-def fitting_windows(
-    text: str,
-    tokens: Sequence[CharacterSpan],
-    most: int,
-    lengths: Callable[[list[str]], Iterable[int]],
-    room: int | None = None,
-) -> list[CharacterSpan]:
-    """Cut a text into `windows`, by default of `most` tokens, of which none has more than `most` by `lengths`.
-
-    `lengths` counts tokens with special ones, and a token may become several where a window begins within a word.
-    """
-    room = most if room is None else room
-    while True:
-        spans = windows(text, tokens, max(1, room))
-        excess = max(lengths([text[start:end] for start, end in spans])) - most
-        if excess <= 0 or room <= 1:
-            return spans
-        room -= excess
 
 
 def _begins(text: str, tokens: Sequence[CharacterSpan]) -> tuple[np.ndarray, np.ndarray]:

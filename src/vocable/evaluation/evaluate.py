@@ -343,8 +343,7 @@ def _evaluations(
             if hybrid:
                 encoder = encoded.encoder if kind == "model" else None
                 other = None if encoder is None else load_dense_beside(encoder.model)
-                in_windows = options["long_documents"] == "maxpool"
-                dense = dense_index(encoded, other, time_queries=time_queries, in_windows=in_windows)
+                dense = dense_index(encoded, other, time_queries=time_queries)
                 indexes |= {} if dense is None else {"dense": dense}
         if words is not None:
             indexes["bm25"] = words

@@ -125,19 +125,17 @@ def sparse_index(encoded: Encoded, *, time_queries: int = 0) -> SpaceIndex:
     return SpaceIndex(search, cost)
 
 
-def dense_index(
-    encoded: Encoded, other: DenseModel | None = None, *, time_queries: int = 0, in_windows: bool = False
-) -> SpaceIndex | None:
+def dense_index(encoded: Encoded, other: DenseModel | None = None, *, time_queries: int = 0) -> SpaceIndex | None:
     """Index the dense vectors of a dataset; None without dense vectors.
 
-    A model without dense vectors takes them from the dense model `other`, which reads long documents `in_windows`.
+    A model without dense vectors takes them from the dense model `other`.
     """
     dataset, rate, encoder = encoded.dataset, encoded.documents_per_second, encoded.encoder
     encode: Callable[[str], Any] | None = None if encoder is None else lambda text: encoder.encode_both([text]).dense
     if encoded.dense is not None:
         queries, documents = encoded.dense
     elif other is not None:
-        queries, documents, rate = _dense_vectors(other, dataset, in_windows)
+        queries, documents, rate = _dense_vectors(other, dataset)
         encode = partial(_dense_query, other)
     else:
         return None
@@ -200,19 +198,18 @@ def _dense_query(model: DenseModel, text: str) -> np.ndarray:
     return query_vectors(model, [text])
 
 
-def _dense_vectors(model: DenseModel, dataset: Dataset, in_windows: bool) -> tuple[np.ndarray, np.ndarray, float]:
+def _dense_vectors(model: DenseModel, dataset: Dataset) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the vectors [q, d] and [n, d] of a dataset by a dense model, and the documents encoded per second."""
     texts = [document.full for document in dataset.documents]
     queries = [query.text for query in dataset.queries]
     length = model.get_max_seq_length()
-    if not in_windows:
-        warn_of_cut(count_cut(model, texts, "document"), len(texts), "documents", length)
+    warn_of_cut(count_cut(model, texts, "document"), len(texts), "documents", length)
     warn_of_cut(count_cut(model, queries, "query"), len(queries), "queries", length)
     parts = list[np.ndarray]()
     start = perf_counter()
     with progress("encode dense", len(texts)) as advance:
         for first in range(0, len(texts), DENSE_PART):
-            parts.append(document_vectors(model, texts[first : first + DENSE_PART], in_windows=in_windows))
+            parts.append(document_vectors(model, texts[first : first + DENSE_PART]))
             advance(len(parts[-1]))
     rate = len(texts) / (perf_counter() - start)
     return query_vectors(model, queries), np.concatenate(parts), rate
