@@ -106,7 +106,7 @@ def test_an_agent_lists_by_a_pattern_and_goes_on(served: Callable[..., Client], 
 def test_an_agent_finds_a_page_and_reads_it_in_parts(served: Callable[..., Client], place: Path) -> None:
     service = served(place).service
     [hit] = ask(service, "search", query="pip on windows", k=1)["hits"]
-    name = hit["fields"]["file"]
+    name = hit["group"]
     assert name == "guides/install.md"
     whole = whole_page(service.collection, name)
     assert whole is not None

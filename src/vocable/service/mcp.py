@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -52,7 +53,7 @@ MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # erro
 class ReadRequest(JSONBody):
     """A part of a document or page to read."""
 
-    id: Id = Field(description="Id of a document as a search returns it, or of a page: the field `file` of a hit.")
+    id: Id = Field(description="Id of a document as a search returns it, or of a page: `group` of a hit.")
     start: int = Field(0, ge=0, description="First character; `start` of a hit is where its best part begins.")
     characters: int = Field(5_000, ge=1, le=MAX_READ, description="Most characters of the text that are returned.")
 
@@ -79,7 +80,12 @@ async def _search(service: Service, request: SearchRequest) -> dict[str, object]
     answer = await service.search(request)
     values = {name: value for name, value in answer.to_json().items() if name not in ("id", "query")}
     hits = answer.pages or answer.hits
-    return values | {"hits": [_shown(_found(hit), MAX_ANSWER // len(hits)) for hit in hits]}
+    shown = [_shown(_found(hit), MAX_ANSWER // len(hits)) for hit in hits]
+    # Of many hits even the least that is shown of each would be too much.
+    ends = accumulate(_size(hit) + len(", ") for hit in shown)
+    kept = max(1, sum(end <= MAX_ANSWER for end in ends))
+    left_out = {"hits_left_out": len(shown) - kept} if kept < len(shown) else {}
+    return values | {"hits": shown[:kept]} | left_out
 
 
 def _shown(hit: dict[str, Any], most: int) -> dict[str, Any]:
@@ -167,7 +173,7 @@ TOOLS = {
         f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters; … ends a longer text, or a field of over "
         f"{MAX_FIELD_TEXT}; `fields_left_out` counts further fields. `read` the rest, from the hit's `start`. A page "
         "is one hit, with further `sections`; `copies` are ids of hits with the same text. Matches by meaning as well "
-        "as by words. Scores compare only within one search. `offset` gets further hits.",
+        "as by words. Scores compare only within one search. `offset` gets further hits, also `hits_left_out` of many.",
         SearchRequest,
         _search,
     ),
@@ -179,7 +185,7 @@ TOOLS = {
         Service.explain,
     ),
     "read": ServiceTool(
-        "Read a document of {index} by its id, or the whole page that it is a section of by the hit's field `file`; in "
+        "Read a document of {index} by its id, or the whole page that it is a section of by the `group` of a hit; in "
         "parts if it is long: `next` is the `start` of the next part, `characters` the length of the whole text.",
         ReadRequest,
         _read,
