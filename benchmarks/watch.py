@@ -44,15 +44,19 @@ class Watching(Served):
     """A service that follows a folder, and what it has said of changes."""
 
     def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
-        self.changes: list[str] = []
+        self.lines: list[str] = []  # since it listens
         super().__init__(command, environment)
 
     def _drain(self, lines: IO[str]) -> None:
         for line in lines:
-            if "watch: " in line:
-                self.changes.append(line.partition("watch: ")[2].strip().rstrip('"}'))
+            self.lines.append(line)
             if '"level": "error"' in line or "no longer followed" in line:
                 self.failures.append(line)
+
+    @property
+    def changes(self) -> list[str]:
+        """What it has told of changes."""
+        return [line.partition("watch: ")[2].strip() for line in (*self.said, *self.lines) if "watch: " in line]
 
     def wait_for(self, count: int) -> None:
         """Wait until so many changes were told."""
@@ -108,7 +112,9 @@ class Beside:
     async def _search(self, url: str, bodies: list[bytes]) -> None:
         while not self.stop.is_set():
             until = time.perf_counter() + 0.5
-            await asyncio.gather(*(client(url, "/search", bodies, until, number, self.into) for number in range(CLIENTS)))
+            await asyncio.gather(
+                *(client(url, "/search", bodies, until, number, self.into) for number in range(CLIENTS))
+            )
 
     def row(self) -> str:
         """Stop, and return the row of the phase."""
@@ -193,7 +199,9 @@ def beside_clients(place: Path, pages: Pages, changed: int, seconds: float) -> l
             else:
                 time.sleep(seconds)
             rows.append(beside.row())
-        print("| searches | answers/s | p50 ms | slowest ms | errors | load |\n|:--|--:|--:|--:|--:|--:|", *rows, sep="\n")
+        print(
+            "| searches | answers/s | p50 ms | slowest ms | errors | load |\n|:--|--:|--:|--:|--:|--:|", *rows, sep="\n"
+        )
         times.sort()
         print(f"found after {times[0]:.1f} to {times[-1]:.1f} s, median {statistics.median(times):.1f} s")
         print(f"{served.commits(place) - commits} commits:", *served.changes[1:], sep="\n  ", flush=True)
@@ -219,7 +227,9 @@ def killed(place: Path, pages: Pages, changed: int) -> list[str]:
     with Watching.vocable(place, "--watch", pages.folder) as served:
         times = found_after(served, some, began)
         served.wait_for(1)
-        print(f"killed after {done} of {len(numbers)} pages; all found {max(times):.1f} s after the start: {served.changes[0]}")
+        print(
+            f"killed after {done} of {len(numbers)} pages; all found {max(times):.1f} s after the start: {served.changes[0]}"
+        )
     with vo.open_index(place) as opened:
         ids = [*opened.store.ids()]
     replaced = re.search(r"([\d,]+) replaced", served.changes[0])
@@ -236,7 +246,9 @@ def one_by_one(place: Path, pages: Pages, repeats: int) -> None:
         for number in range(pages.count - repeats, pages.count):
             pages.write(number, 3)
             times += found_after(served, [word(number, 3)], time.perf_counter())
-        print(f"one page: median {statistics.median(times):.2f} s, worst {max(times):.2f} s, load {getloadavg()[0]:.1f}")
+        print(
+            f"one page: median {statistics.median(times):.2f} s, worst {max(times):.2f} s, load {getloadavg()[0]:.1f}"
+        )
 
 
 if __name__ == "__main__":

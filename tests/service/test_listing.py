@@ -26,6 +26,7 @@ FILES = {
     "guides/install.md": f"# Install\n\nWheels. {LONG}\n\n## On Linux\n\n{LONG}\n\n## On Windows\n\nPip. {LONG}\n",
     "guides/search.md": f"# Search\n\nAsk. {LONG}\n\n## Filters\n\nLeave out. {LONG}\n",
     "notes/a b#c.md": "# Odd name\n\nA page whose name is odd.\n",
+    "notes/preface.md": f"{'A preface stands above every heading. ' * 20}\n\n# Rest\n\n{'The rest stands below it. ' * 20}\n",
     "plain.txt": "Only a paragraph of text.\n",
 }
 
@@ -121,6 +122,16 @@ def test_an_agent_finds_a_page_and_reads_it_in_parts(served: Callable[..., Clien
     assert "whose name is odd" in ask(service, "read", id="notes/a b#c.md")["text"]
     value, failed = asyncio.run(call(service, "read", {"id": "guides"}))
     assert (value, failed) == ("there is no document 'guides'", True)
+
+
+def test_a_page_that_begins_above_its_headings_is_read_whole(served: Callable[..., Client], place: Path) -> None:
+    service = served(place).service
+    [hit] = ask(service, "search", query="preface stands above every heading", k=1)["hits"]
+    assert hit["group"] == "notes/preface.md"
+    page = ask(service, "read", id=hit["group"])
+    assert list(page["sections"]) == ["notes/preface.md", "notes/preface.md#rest"]
+    assert "The rest stands below it." in page["text"]
+    assert ask(service, "read", id="plain.txt")["fields"]["file"] == "plain.txt"  # a page of one section is a document
 
 
 def test_pages_are_resources(served: Callable[..., Client], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from vocable.collection.records import Hit
 from vocable.core.faults import first_fault
 from vocable.core.graphemes import beginning
 from vocable.core.tables import shortened
+from vocable.data.folder import FOLLOWING
 from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.explanation.explain import json_values
 from vocable.service.batching import OverloadedError
@@ -131,11 +132,13 @@ def _short(value: object) -> object:
 
 async def _read(service: Service, request: ReadRequest) -> dict[str, object]:
     [document] = await service.get([request.id])
-    page = None if document is not None else await service.look(whole_page, request.id)
-    if document is not None:
-        text, values = document.text, document._asdict() | {"fields": dict(document.fields)}
-    elif page is not None:
+    # The text above the first heading of a page has the name of the page as its id.
+    begins_page = document is not None and page_of(document) == request.id and FOLLOWING in document.fields
+    page = await service.look(whole_page, request.id) if document is None or begins_page else None
+    if page is not None:
         text, values = page.text, {"id": request.id, "title": page.title}
+    elif document is not None:
+        text, values = document.text, document._asdict() | {"fields": dict(document.fields)}
     else:
         raise NotFoundError(f"there is no document {request.id!r}")
     start, end = request.start, min(request.start + request.characters, len(text))
