@@ -1,4 +1,4 @@
-"""What an agent's tools are worth: calls, bytes and solved tasks of a client that finds, opens and goes on, by a script.
+"""What an agent's tools are worth: calls, bytes and solved tasks of a scripted client that finds, opens and goes on.
 
     python benchmarks/agent_tasks.py docs/ --source before=../before/src --source today=src --tools search
 
@@ -10,10 +10,10 @@ tasks, whose answers are known by construction. No language model takes part:
     pages     which pages stand below a folder, or have names that begin so
 
 A task is solved when its lines, or names, were in the answers. The client asks for as little as it can with the tools
-that the service lists, in at most 20 calls: it reads on from a hit to at most six sections that follow; then, and for
-`whole`, it reads the page whole, or searches it section by section; names are listed, or searched in the folder. `--tools` limits it once more, in a row of
-its own. Bytes are those of the texts that the client reads. `largest` is the largest answer of each tool about
-documents with 300 fields.
+that the service lists, in at most 20 calls: it reads on from the best hit to at most six sections that follow; then,
+and for `whole`, it reads the page whole, or searches it section by section; names are listed, or searched in the
+folder. `--tools` limits it once more, in a row of its own. Bytes are those of the texts that the client reads.
+`largest` is the largest answer of each tool about documents with 300 fields.
 """
 
 from __future__ import annotations

@@ -227,9 +227,8 @@ def killed(place: Path, pages: Pages, changed: int) -> list[str]:
     with Watching.vocable(place, "--watch", pages.folder) as served:
         times = found_after(served, some, began)
         served.wait_for(1)
-        print(
-            f"killed after {done} of {len(numbers)} pages; all found {max(times):.1f} s after the start: {served.changes[0]}"
-        )
+        print(f"killed after {done} of {len(numbers)} pages; all found {max(times):.1f} s after the start:")
+        print(f"  {served.changes[0]}", flush=True)
     with vo.open_index(place) as opened:
         ids = [*opened.store.ids()]
     replaced = re.search(r"([\d,]+) replaced", served.changes[0])
