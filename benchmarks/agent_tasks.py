@@ -176,7 +176,7 @@ async def carried_out(command: StdioServerParameters, tasks: list[Task], only: l
     """Return the cells of a row: solved tasks, calls and bytes of each kind."""
     cells = []
     async with Client(command) as client:
-        tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+        tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         tools = {name: text for name, text in tools.items() if not only or name in only}
         for kind, policy in (("further", further), ("whole", whole), ("pages", pages)):
             solved, agents = 0, []
@@ -198,16 +198,18 @@ async def largest(command: StdioServerParameters) -> dict[str, tuple[int, bool]]
     sizes = dict[str, tuple[int, bool]]()
     async with Client(command) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        for name, arguments in (
+        calls: list[tuple[str, dict[str, Any]]] = [
             *(("search", {"query": "record", "k": k}) for k in (1, 5, 20, 50, 100)),
             ("search", {"query": "record", "k": 100, "explain": True}),
             ("read", {"id": "d1"}),
             ("read", {"id": "d1", "characters": 16_000}),
             ("explain", {"query": "record", "id": "d1"}),
             ("list", {"k": 200}),
-        ):
+        ]
+        for name, arguments in calls:
             if name in names:
-                text = (await client.call_tool(name, arguments)).content[0].text
+                content: Any = (await client.call_tool(name, arguments)).content[0]
+                text = content.text
                 sizes[f"{name} {arguments}"] = len(text.encode()), "left_out" in text
     return sizes
 

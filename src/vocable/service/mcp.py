@@ -136,7 +136,8 @@ async def _read(service: Service, request: ReadRequest) -> dict[str, object]:
     begins_page = document is not None and page_of(document) == request.id and FOLLOWING in document.fields
     page = await service.look(whole_page, request.id) if document is None or begins_page else None
     if page is not None:
-        text, values = page.text, {"id": request.id, "title": page.title}
+        text = page.text
+        values: dict[str, Any] = {"id": request.id, "title": page.title}
     elif document is not None:
         text, values = document.text, document._asdict() | {"fields": dict(document.fields)}
     else:
