@@ -57,7 +57,7 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
 
 
 def _may_link(part: FolderPart, links: dict[str, dict[str, object]], changes: set[tuple[int, str]]) -> bool:
-    """Whether links may differ after changes: files come or go, have links or had some. Else none is read."""
+    """Return whether links may differ after changes: files come or go, or have or had links."""
     from vocable.data.pages.wiki_links import text_with_links
 
     top, modified = Path(part.folder).resolve(), require_extra("watchfiles", "watch").Change.modified

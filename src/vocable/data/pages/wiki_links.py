@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MARKDOWN = (".md", ".markdown")
 MOST_LINKED = 1_000  # pages in a field
 # Not [[text]](url) or [[text]][reference], and no numbers alone, which are places in an array.
-LINK = re.compile(
+WIKI_LINK = re.compile(
     r"(?P<embedded>!?)\[\[(?=[^\[\]\n]*[^\W\d])(?P<target>[^\[\]|\n\\]*)(?:\\?\|(?P<text>[^\[\]\n]*))?\]\](?![(\[])"
 )
 
@@ -29,7 +29,7 @@ def wiki_links(parser: MarkdownIt) -> None:
 
 
 def _wiki_link(state: StateInline, silent: bool) -> bool:
-    match = LINK.match(state.src, state.pos)
+    match = WIKI_LINK.match(state.src, state.pos)
     if match is None:
         return False
     if not silent and not match["embedded"]:
@@ -46,7 +46,8 @@ def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, obj
     page of that name in the fewest folders. Case and endings do not matter, and spaces are hyphens or underscores.
     """
     paths = [*files]
-    if not (found_in := {file: found for file in paths if (found := LINK.findall(text_with_links(folder / file)))}):
+    matches = ((file, WIKI_LINK.findall(text_with_links(folder / file))) for file in paths)
+    if not (linking := {file: given for file, given in matches if given}):
         return {}
     places = defaultdict[str, list[str]](list)
     for file in sorted(paths, key=lambda file: (file.count("/"), file)):
@@ -55,8 +56,8 @@ def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, obj
                 places[end].append(file)
     # Links in both directions; a page does not link to itself.
     links, linked_from = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for file, found in found_in.items():
-        for _, target, text in found:
+    for file, given in linking.items():
+        for _, target, text in given:
             page = _page(target, file, places) or _page(text, file, places)
             if page is not None and page != file:
                 links[file].add(page)
