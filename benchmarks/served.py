@@ -18,14 +18,14 @@ class Served:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.failures: list[str] = []  # what it has logged of requests that failed
         assert self.process.stderr is not None
-        said = []
+        self.said: list[str] = []  # lines until it listens
         for line in self.process.stderr:
-            said.append(line)
+            self.said.append(line)
             if match := re.search(r" at (http://\S+)$", line):
                 self.url = match[1]
                 break
         else:
-            raise RuntimeError("".join(said))
+            raise RuntimeError("".join(self.said))
         threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
 
     @classmethod

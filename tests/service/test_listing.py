@@ -26,6 +26,7 @@ FILES = {
     "guides/install.md": f"# Install\n\nWheels. {LONG}\n\n## On Linux\n\n{LONG}\n\n## On Windows\n\nPip. {LONG}\n",
     "guides/search.md": f"# Search\n\nAsk. {LONG}\n\n## Filters\n\nLeave out. {LONG}\n",
     "notes/a b#c.md": "# Odd name\n\nA page whose name is odd.\n",
+    "notes/preface.md": f"Above all headings. {LONG}\n\n## Rest\n\nBelow. {LONG}\n",
     "plain.txt": "Only a paragraph of text.\n",
 }
 
@@ -106,7 +107,7 @@ def test_an_agent_lists_by_a_pattern_and_goes_on(served: Callable[..., Client], 
 def test_an_agent_finds_a_page_and_reads_it_in_parts(served: Callable[..., Client], place: Path) -> None:
     service = served(place).service
     [hit] = ask(service, "search", query="pip on windows", k=1)["hits"]
-    name = hit["fields"]["file"]
+    name = hit["group"]
     assert name == "guides/install.md"
     whole = whole_page(service.collection, name)
     assert whole is not None
@@ -121,6 +122,16 @@ def test_an_agent_finds_a_page_and_reads_it_in_parts(served: Callable[..., Clien
     assert "whose name is odd" in ask(service, "read", id="notes/a b#c.md")["text"]
     value, failed = asyncio.run(call(service, "read", {"id": "guides"}))
     assert (value, failed) == ("there is no document 'guides'", True)
+
+
+def test_a_page_that_begins_above_its_headings_is_read_whole(served: Callable[..., Client], place: Path) -> None:
+    service = served(place).service
+    [hit] = ask(service, "search", query="preface above all headings", k=1)["hits"]
+    assert hit["group"] == "notes/preface.md"
+    page = ask(service, "read", id=hit["group"])
+    assert list(page["sections"]) == ["notes/preface.md", "notes/preface.md#rest"]
+    assert "Below." in page["text"]
+    assert ask(service, "read", id="plain.txt")["fields"]["file"] == "plain.txt"  # a page of one section is a document
 
 
 def test_pages_are_resources(served: Callable[..., Client], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,6 +353,25 @@ def test_long_texts_are_cut_in_a_search_alone(served: Callable[..., HTTPClient],
     assert unknown["note"].startswith("no document has the word xyzzy")
 
 
+def test_hits_that_an_answer_has_no_room_for_are_counted_and_found_by_an_offset(
+    served: Callable[..., HTTPClient], store: Path
+) -> None:
+    from vocable.service.mcp import call
+
+    client = served(store)
+    documents = [{"id": f"w{n}", "text": f"wombat number {n} " * 40, "fields": {"a": "b" * 300}} for n in range(90)]
+    for part in (documents[:45], documents[45:]):
+        assert client("PUT", "/documents", json={"documents": part}).status_code == 200
+    asked, ids = {"query": "wombat number", "k": 90, "explain": True}, list[str]()
+    while len(ids) < 90:
+        found, failed = asyncio.run(call(client.service, "search", {**asked, "k": 90 - len(ids), "offset": len(ids)}))
+        assert not failed
+        assert len(json.dumps(found["hits"], ensure_ascii=False).encode()) <= MAX_ANSWER
+        assert len(found["hits"]) + found.get("hits_left_out", 0) == 90 - len(ids)
+        ids += [hit["id"] for hit in found["hits"]]
+    assert len({*ids}) == 90
+
+
 def test_a_long_document_is_read_in_parts(served: Callable[..., HTTPClient], store: Path) -> None:
     from vocable.service.mcp import call
 

@@ -49,11 +49,22 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
         if not changes:
             continue
         # A note that changes is a change of the notes that it leads to.
-        before, links = links, _links(opened, part)
+        before, links = links, _links(opened, part) if _may_link(part, links, changes) else links
         linked = {file for file in before | links if before.get(file) != links.get(file)}
         paths = {Path(path) for _, path in changes} | {Path(part.folder, file).resolve() for file in linked}
         if changed := _update(opened, folder, part, sorted(paths)):
             yield changed
+
+
+def _may_link(part: FolderPart, links: dict[str, dict[str, object]], changes: set[tuple[int, str]]) -> bool:
+    """Return whether links may differ after changes: files come or go, or have or had links."""
+    from vocable.data.pages.wiki_links import text_with_links
+
+    top, modified = Path(part.folder).resolve(), require_extra("watchfiles", "watch").Change.modified
+    return any(
+        change != modified or "links" in links.get(os.path.relpath(path, top), {}) or bool(text_with_links(Path(path)))
+        for change, path in changes
+    )
 
 
 def _links(opened: Collection, part: FolderPart) -> dict[str, dict[str, object]]:

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -28,6 +29,7 @@ from vocable.collection.records import Hit
 from vocable.core.faults import first_fault
 from vocable.core.graphemes import beginning
 from vocable.core.tables import shortened
+from vocable.data.folder import FOLLOWING
 from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.explanation.explain import json_values
 from vocable.service.batching import OverloadedError
@@ -52,7 +54,7 @@ MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # erro
 class ReadRequest(JSONBody):
     """A part of a document or page to read."""
 
-    id: Id = Field(description="Id of a document as a search returns it, or of a page: the field `file` of a hit.")
+    id: Id = Field(description="Id of a document as a search returns it, or of a page: `group` of a hit.")
     start: int = Field(0, ge=0, description="First character; `start` of a hit is where its best part begins.")
     characters: int = Field(5_000, ge=1, le=MAX_READ, description="Most characters of the text that are returned.")
 
@@ -79,7 +81,12 @@ async def _search(service: Service, request: SearchRequest) -> dict[str, object]
     answer = await service.search(request)
     values = {name: value for name, value in answer.to_json().items() if name not in ("id", "query")}
     hits = answer.pages or answer.hits
-    return values | {"hits": [_shown(_found(hit), MAX_ANSWER // len(hits)) for hit in hits]}
+    shown = [_shown(_found(hit), MAX_ANSWER // len(hits)) for hit in hits]
+    # Of many hits even the least that is shown of each would be too much.
+    ends = accumulate(_size(hit) + len(", ") for hit in shown)
+    kept = max(1, sum(end <= MAX_ANSWER for end in ends))
+    left_out = {"hits_left_out": len(shown) - kept} if kept < len(shown) else {}
+    return values | {"hits": shown[:kept]} | left_out
 
 
 def _shown(hit: dict[str, Any], most: int) -> dict[str, Any]:
@@ -125,11 +132,14 @@ def _short(value: object) -> object:
 
 async def _read(service: Service, request: ReadRequest) -> dict[str, object]:
     [document] = await service.get([request.id])
-    page = None if document is not None else await service.look(whole_page, request.id)
-    if document is not None:
+    # The text above the first heading of a page has the name of the page as its id.
+    begins_page = document is not None and page_of(document) == request.id and FOLLOWING in document.fields
+    page = await service.look(whole_page, request.id) if document is None or begins_page else None
+    if page is not None:
+        text = page.text
+        values: dict[str, Any] = {"id": request.id, "title": page.title}
+    elif document is not None:
         text, values = document.text, document._asdict() | {"fields": dict(document.fields)}
-    elif page is not None:
-        text, values = page.text, {"id": request.id, "title": page.title}
     else:
         raise NotFoundError(f"there is no document {request.id!r}")
     start, end = request.start, min(request.start + request.characters, len(text))
@@ -167,7 +177,7 @@ TOOLS = {
         f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters; … ends a longer text, or a field of over "
         f"{MAX_FIELD_TEXT}; `fields_left_out` counts further fields. `read` the rest, from the hit's `start`. A page "
         "is one hit, with further `sections`; `copies` are ids of hits with the same text. Matches by meaning as well "
-        "as by words. Scores compare only within one search. `offset` gets further hits.",
+        "as by words. Scores compare only within one search. `offset` gets further hits, also `hits_left_out` of many.",
         SearchRequest,
         _search,
     ),
@@ -179,7 +189,7 @@ TOOLS = {
         Service.explain,
     ),
     "read": ServiceTool(
-        "Read a document of {index} by its id, or the whole page that it is a section of by the hit's field `file`; in "
+        "Read a document of {index} by its id, or the whole page that it is a section of by the `group` of a hit; in "
         "parts if it is long: `next` is the `start` of the next part, `characters` the length of the whole text.",
         ReadRequest,
         _read,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MARKDOWN = (".md", ".markdown")
 MOST_LINKED = 1_000  # pages in a field
 # Not [[text]](url) or [[text]][reference], and no numbers alone, which are places in an array.
-LINK = re.compile(
+WIKI_LINK = re.compile(
     r"(?P<embedded>!?)\[\[(?=[^\[\]\n]*[^\W\d])(?P<target>[^\[\]|\n\\]*)(?:\\?\|(?P<text>[^\[\]\n]*))?\]\](?![(\[])"
 )
 
@@ -29,7 +29,7 @@ def wiki_links(parser: MarkdownIt) -> None:
 
 
 def _wiki_link(state: StateInline, silent: bool) -> bool:
-    match = LINK.match(state.src, state.pos)
+    match = WIKI_LINK.match(state.src, state.pos)
     if match is None:
         return False
     if not silent and not match["embedded"]:
@@ -46,6 +46,9 @@ def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, obj
     page of that name in the fewest folders. Case and endings do not matter, and spaces are hyphens or underscores.
     """
     paths = [*files]
+    matches = ((file, WIKI_LINK.findall(text_with_links(folder / file))) for file in paths)
+    if not (linking := {file: given for file, given in matches if given}):
+        return {}
     places = defaultdict[str, list[str]](list)
     for file in sorted(paths, key=lambda file: (file.count("/"), file)):
         for name in {_normal(file), _normal(str(PurePosixPath(file).with_suffix("")))}:
@@ -53,12 +56,12 @@ def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, obj
                 places[end].append(file)
     # Links in both directions; a page does not link to itself.
     links, linked_from = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for file in paths:
-        for match in LINK.finditer(_text(folder / file)):
-            found = _page(match["target"], file, places) or _page(match["text"] or "", file, places)
-            if found is not None and found != file:
-                links[file].add(found)
-                linked_from[found].add(file)
+    for file, given in linking.items():
+        for _, target, text in given:
+            page = _page(target, file, places) or _page(text, file, places)
+            if page is not None and page != file:
+                links[file].add(page)
+                linked_from[page].add(file)
     fields = defaultdict[str, dict[str, object]](dict)
     for name, of_page in (("links", links), ("linked_from", linked_from)):
         for file, others in of_page.items():
@@ -86,9 +89,9 @@ def _ends(path: str) -> list[str]:
     return ["/".join(parts[at:]) for at in range(len(parts))]
 
 
-def _text(path: Path) -> str:
+def text_with_links(path: Path) -> str:
     """Return the text of a file that may have links; "" of another, or of one that cannot be read."""
-    if path.suffix.lower() in MARKDOWN:
+    if path.name.lower().endswith(MARKDOWN):
         with suppress(OSError):  # is reported when the file is reached
             if path.stat().st_size <= line_limit().bytes and b"[[" in (raw := path.read_bytes()):
                 return raw.decode(errors="replace")
