@@ -124,7 +124,9 @@ def test_an_agent_finds_a_page_and_reads_it_in_parts(served: Callable[..., Clien
     assert (value, failed) == ("there is no document 'guides'", True)
 
 
-def test_a_page_that_begins_above_its_headings_is_read_whole(served: Callable[..., Client], place: Path) -> None:
+def test_a_page_that_begins_above_its_headings_is_read_whole(
+    served: Callable[..., Client], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = served(place).service
     [hit] = ask(service, "search", query="preface above all headings", k=1)["hits"]
     assert hit["group"] == "notes/preface.md"
@@ -132,6 +134,8 @@ def test_a_page_that_begins_above_its_headings_is_read_whole(served: Callable[..
     assert list(page["sections"]) == ["notes/preface.md", "notes/preface.md#rest"]
     assert "Below." in page["text"]
     assert ask(service, "read", id="plain.txt")["fields"]["file"] == "plain.txt"  # a page of one section is a document
+    monkeypatch.setattr(listing, "MAX_LISTED", 3)  # where no page can be listed, its beginning is read
+    assert ask(service, "read", id="notes/preface.md")["text"].startswith("Above all headings.")
 
 
 def test_pages_are_resources(served: Callable[..., Client], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,8 +49,8 @@ def follow(opened: Collection, folder: str, stop: Event | None = None) -> Iterat
         if not changes:
             continue
         # A note that changes is a change of the notes that it leads to.
-        before, links = links, _links(opened, part) if _may_link(part, links, changes) else links
-        linked = {file for file in before | links if before.get(file) != links.get(file)}
+        earlier, links = links, _links(opened, part) if _may_link(part, links, changes) else links
+        linked = {file for file in earlier | links if earlier.get(file) != links.get(file)}
         paths = {Path(path) for _, path in changes} | {Path(part.folder, file).resolve() for file in linked}
         if changed := _update(opened, folder, part, sorted(paths)):
             yield changed

@@ -134,7 +134,13 @@ async def _read(service: Service, request: ReadRequest) -> dict[str, object]:
     [document] = await service.get([request.id])
     # The text above the first heading of a page has the name of the page as its id.
     begins_page = document is not None and page_of(document) == request.id and FOLLOWING in document.fields
-    page = await service.look(whole_page, request.id) if document is None or begins_page else None
+    page = None
+    if document is None or begins_page:
+        try:
+            page = await service.look(whole_page, request.id)
+        except ArgumentError:  # too many documents to list pages
+            if document is None:
+                raise
     if page is not None:
         text = page.text
         values: dict[str, Any] = {"id": request.id, "title": page.title}

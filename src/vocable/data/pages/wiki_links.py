@@ -42,8 +42,9 @@ def _wiki_link(state: StateInline, silent: bool) -> bool:
 def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, object]]:
     """Return the fields of pages with wiki links: `links`, the files that a page leads to, and `linked_from`.
 
-    A link leads to the page of that path from the top of the folder, else from the folder of its own page, else to the
-    page of that name in the fewest folders. Case and endings do not matter, and spaces are hyphens or underscores.
+    A link leads to the page of that path from the top of the folder, else from the folder of the page with the link,
+    else to the page of that name in the fewest folders. Case and endings do not matter, and spaces are hyphens or
+    underscores.
     """
     paths = [*files]
     matches = ((file, WIKI_LINK.findall(text_with_links(folder / file))) for file in paths)
@@ -70,13 +71,13 @@ def links_between(folder: Path, files: Iterable[str]) -> dict[str, dict[str, obj
 
 
 def _page(target: str, file: str, places: dict[str, list[str]]) -> str | None:
-    """Return the file that a link leads to; None if there is none."""
+    """Return the file that a link leads to; None for a link that leads nowhere."""
     name = _normal(target.partition("#")[0].strip().removeprefix("/"))
-    found = places.get(name, ())
+    named = places.get(name, ())
     folder = str(PurePosixPath(file).parent)
     wanted = (name, _normal(f"{folder}/{name}"))
-    exact = (one for path in wanted for one in found if path in (_normal(one), _normal(one).rpartition(".")[0]))
-    return next(exact, None) or next(iter(found), None)
+    exact = (one for path in wanted for one in named if path in (_normal(one), _normal(one).rpartition(".")[0]))
+    return next(exact, None) or next(iter(named), None)
 
 
 def _normal(path: str) -> str:
