@@ -293,9 +293,9 @@ def test_code_and_pages_of_a_folder(project: Path, caplog: pytest.LogCaptureFixt
         "README.md#lamps": "page",
         "src/a.py#lamp_on": "code",
         "src/broken.py#lamp_off": "code",
-        "src/lamp.h": "code",
+        "src/lamp.h#Lamp": "code",
     }
-    assert found["src/lamp.h"].fields["language"] == "c++"
+    assert found["src/lamp.h#Lamp"].fields["language"] == "c++"
     place = {"language": "python", "line": 3, "last_line": 4, "kind": "code"}
     assert found["src/a.py#lamp_on"] == Document(
         "src/a.py#lamp_on",
