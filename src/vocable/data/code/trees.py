@@ -144,7 +144,7 @@ def _name(node: Any) -> str:
 def _declared(node: Any) -> str:
     """Return the name in C, which declarators of pointers, functions and references enclose; "" without a name.
 
-    Of the words before a name, the grammar takes those of unknown macros for the type or for the name.
+    The grammar takes an unknown macro before a name for the type or for the name.
     """
     outer, name, kind = node, node.child_by_field_name("declarator"), node.child_by_field_name("type")
     if name is not None and name.type == "parenthesized_declarator" and kind is not None:
