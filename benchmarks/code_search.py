@@ -5,15 +5,17 @@
 
 A corpus is a folder of source code, read as `vocable index` reads it. Of each function and class that has a docstring,
 or a comment above it, the first sentence is a query, and the whole docstring or comment is removed from the files. A
-function of the corpus is found by any of its parts. With `--tests`, the queries are the names of tests in words, for
-tests that call exactly one function of the corpus which no other test's words name. The intervals are of 95 %
-(Student's t over the queries). `--variants` encodes other texts of the documents with both models.
+function of the corpus is found by any of its parts. With `--tests`, the queries are the names of tests of at least
+three words, one test for each function: the first that calls it and no other function of the corpus, by their names.
+The intervals are of 95 % (Student's t over the queries). `--variants` encodes other texts of the documents with both
+models.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import re
 import time
 from collections import Counter
@@ -42,7 +44,11 @@ from vocable.language.words import NAME_IN_CODE, NAME_PART
 
 FEWEST_WORDS = 4  # of a query
 DEPTH = 50  # hits, of which parts of one function count once
-MARKS = re.compile(r"^\s*(?:///?!?|/\*\*?|\*/|\*|#+)\s?|\s*\*/\s*$")
+MARKS = re.compile(r"^\s*(?:///?!?|/\*[*!]?|\*/|\*|#+(?!\w))\s?|\s*\*/\s*$")
+ATTRIBUTE = re.compile(r"\s*#\[")  # of Rust, between a comment and its function
+BUILT_IN = {
+    name for owner in (builtins, bytes, dict, list, set, str) for name in dir(owner)
+}  # not only the corpus' own
 TESTS = re.compile(r"(^|/)(tests?|testing|conftest\.py|test_[^/]*)(/|$)")
 SPACES = {"vocable-mini": "sparse", "dense": "dense", "hybrid of the three": None}
 
@@ -70,7 +76,7 @@ def described(text: str, file: str) -> tuple[str, list[Known]]:
             if not comment and not docstrings:
                 first, last, comment = _comment(lines, one.first)
             removed.update(range(first, last + 1))
-            sentence = divide(comment)[0].removeprefix(f"{one.name} ")
+            sentence = divide(re.sub(rf"\A{re.escape(one.name)}\b *(\(\))?[\s:-]+", "", comment, count=1))[0]
             if len(re.findall(r"[^\W\d]\w+", sentence)) >= FEWEST_WORDS and "\ufffd" not in sentence:
                 found.append(Known(sentence, f"{file}#{'.'.join(names)}"))
             visit(one.inner if one.holds else (), names)
@@ -96,7 +102,8 @@ def _comment(lines: list[str], first: int) -> tuple[int, int, str]:
     at = first - 1
     while at >= 1 and (MARKS.match(lines[at - 1]) or (lines[at - 1].strip() and "*/" in lines[at - 1])):
         at -= 1
-    text = "\n".join(MARKS.sub("", MARKS.sub("", line)) for line in lines[at : first - 1])
+    kept = [line for line in lines[at : first - 1] if not ATTRIBUTE.match(line)]
+    text = "\n".join(MARKS.sub("", MARKS.sub("", line)) for line in kept)
     return at + 1, first - 1, text.partition("\n@")[0].strip()
 
 
@@ -118,18 +125,19 @@ def known_items(folder: Path, copy: Path) -> list[Known]:
 
 def of_tests(folder: Path, documents: list[Document]) -> list[Known]:
     """Return the names of tests in words, each with the one function of the corpus that the test calls."""
-    places = Counter(str(one.title) for one in documents if "~" not in one.id)
-    id_of = {one.title: one.id for one in documents if places[one.title] == 1 and "~" not in one.id and "#" in one.id}
-    found = dict[str, Known]()
+    firsts = [one for one in documents if "~" not in one.id]
+    places = Counter(str(one.title) for one in firsts)
+    id_of = {one.title: one.id for one in firsts if places[one.title] == 1 and "#" in one.id}
+    functions, found = id_of.keys() - BUILT_IN, dict[str, Known]()
     for path in sorted(folder.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
                 names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls}
                 query = " ".join(node.name.split("_")[1:])
-                if len(called := names & id_of.keys()) == 1 and query.count(" ") >= 2:
+                if len(called := names & functions) == 1 and query.count(" ") >= 2:
                     [name] = called
-                    found[query] = Known(query, id_of[name])
+                    found.setdefault(id_of[name], Known(query, id_of[name]))
     return sorted(found.values())
 
 

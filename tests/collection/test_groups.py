@@ -221,3 +221,10 @@ def test_the_page_of_a_section_is_its_address_or_its_file(
     identifier: str, fields: dict[str, object], page: str | None
 ) -> None:
     assert page_on_site(Document(identifier, "A text.", fields=fields)) == page
+
+
+def test_lines_of_code_that_have_no_name_are_named_by_their_file_once() -> None:
+    place = {"path": "a.js", "file": "a.js", "line": 3, "last_line": 4}
+    for title, head in (("a.js", "a.js:3"), ("lamp", "a.js:3 lamp")):
+        [first, *_] = Hit(1, 2.0, Document("a.js~2", "on()", title, place)).printed().splitlines()
+        assert first.split(maxsplit=2)[2] == head

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -467,3 +468,18 @@ def test_a_folder_of_code_counts_identifiers_by_their_parts_and_is_read_again_th
     pages = vo.index(toy_model, source, tmp_path / "pages", language="english", device="cpu")
     assert (len(pages), pages.settings.language, pages.settings.code) == (4, "english", False)
     pages.close()
+
+
+def test_a_folder_of_many_documents_is_read_once(
+    toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, reads = import_module("vocable.collection.index"), list[str]()
+    read = module.read_corpus
+    monkeypatch.setattr(module, "MOST_HELD", 2)
+    monkeypatch.setattr(module, "read_corpus", lambda *args, **given: reads.append(args[0]) or read(*args, **given))
+    (tmp_path / "pages").mkdir()
+    for name in "abcde":
+        (tmp_path / "pages" / f"{name}.md").write_text(f"# {name}\n\nLamps burn.\n")
+    with vo.index(toy_model, tmp_path / "pages", tmp_path / "index", device="cpu") as made:
+        assert len(made) == 5
+    assert len(reads) == 1

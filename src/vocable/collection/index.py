@@ -118,8 +118,8 @@ def index(
         VectorsError: stored vectors are damaged, or belong to another corpus.
     """
     # The documents, and the place where they go.
-    given = _Given.of(corpus, base_url, all_pages, code, BadLines(skip_bad))
     engine, address = (MemoryStore, "") if output is None else engine_of(output)
+    given = _Given.of(corpus, base_url, all_pages, code, BadLines(skip_bad), soon=engine.about.words_first)
     if engine is MemoryStore and output is not None:
         raise ArgumentError(f"{fspath(output)}: an index in memory takes no output")
     limits = select(DocumentEncoding, options)
@@ -211,7 +211,10 @@ class _Given:
     has_code: bool = False
 
     @classmethod
-    def of(cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines) -> _Given:
+    def of(
+        cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines, *, soon: bool
+    ) -> _Given:
+        """Return a corpus as it is given; with `soon`, a large folder is not read twice to count its documents."""
         is_place = isinstance(corpus, str | PathLike)
         source = fspath(corpus) if isinstance(corpus, str | PathLike) else ""
         folder = source if is_place and Path(source).is_dir() else None
@@ -237,7 +240,10 @@ class _Given:
             given.documents = with_urls(given.documents, source, base_url)
         if folder is not None:
             held = list(track(islice(given.documents, MOST_HELD), "read"))
-            given.total = len(held) if len(held) < MOST_HELD else sum(1 for _ in read(bad=BadLines(bad.limit)))
+            if len(held) < MOST_HELD:
+                given.total = len(held)
+            elif not soon:
+                given.total = sum(1 for _ in read(bad=BadLines(bad.limit)))
             given.documents = given._counted(chain(held, given.documents))
         return given
 

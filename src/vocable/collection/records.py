@@ -127,7 +127,7 @@ class Hit(NamedTuple):
         place, title = place_in_code(self.document), self.document.title
         head = visible(place or self.document.id)
         room = width - len(head) - 1
-        if title and title != self.document.id and room > 0:
+        if title and title not in (self.document.id, self.document.fields.get("file")) and room > 0:
             marked = parts(title, () if self.snippet is None else self.snippet.title_marks)
             head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
         lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]

@@ -78,6 +78,8 @@ def suggestion(collection: Collection, text: str) -> str | None:
         right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
         if not is_unknown or unspaced(word) or right or not edits_of(word):  # an edit of two letters is another word
             continue
+        if len(words(word)) != 1:  # a name with signs, such as 1804.10959
+            continue
         if word not in nearest_words and len(nearest_words) < NAMED_WORDS:
             stop_if_cancelled()
             nearest_words[word] = _nearest(collection, word)

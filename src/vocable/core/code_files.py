@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 LANGUAGES = {
@@ -44,6 +45,7 @@ LANGUAGES = {
     "zig": ".zig",
 }
 LANGUAGE_OF = {ending: language for language, endings in LANGUAGES.items() for ending in endings.split()}
+CPP_HEADER = re.compile(r"(?m)^\s*(?:class|namespace|template)\b")
 # Folders of code that others wrote, which a folder of code leaves out.
 VENDORED = frozenset(
     [
@@ -70,6 +72,15 @@ def code_language(file: str) -> str:
     ('python', 'c++', '')
     """
     return LANGUAGE_OF.get(PurePosixPath(file).suffix.lower(), "")
+
+
+def language_of_text(text: str, file: str) -> str:
+    """Return the language of the source code in a file: of a header by its text.
+
+    >>> language_of_text("int lamp;", "a.h"), language_of_text("namespace n {", "a.h")
+    ('c', 'c++')
+    """
+    return "c++" if file.lower().endswith(".h") and CPP_HEADER.search(text) else code_language(file)
 
 
 def module_name(file: str) -> str:

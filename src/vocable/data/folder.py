@@ -251,7 +251,7 @@ def _code_items(
     for part, following in pairwise(chain(page.code, [None])):
         assert part is not None
         heading = BETWEEN.join(filter(None, [module, part.path]))
-        fields: dict[str, object] = {"path": heading, "file": file, "language": code_language(file)}
+        fields: dict[str, object] = {"path": heading, "file": file, **page.fields}
         fields |= {"line": part.line, "last_line": part.last_line}
         fields |= {FOLLOWING: _name(following, file)} if following is not None else {}
         row = {"id": _name(part, file), "title": part.title or module, "text": part.text, "fields": fields}

@@ -52,6 +52,23 @@ def test_definitions_of_a_language(file: str) -> None:
     assert " ".join(names(tree_outline(text, file).definitions)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "file", "expected"),
+    [
+        ("API lamp_t lamp(void)\n{\n}\n", "a.c", "lamp"),
+        ("API lamp_t on (const void* l, int a)\n{\n}\n", "a.c", "on"),
+        ("API lamp_t *on(ESCAPE const void* l)\n{\n}\n", "a.c", "on"),
+        ("END_THREADS\nif (on) {\n  off();\n}\n", "a.c", ""),
+        ("int (on)(int a)\n{\n}\n", "a.c", "on"),
+        ("static int ON(int a)\n{\n}\n", "a.c", "ON"),
+        ("TEST(Lamp, on) {\n  f();\n}\n", "a.cpp", "TEST(Lamp, on)"),
+        ("class L {\n  operator bool() {\n    return a;\n  }\n};\n", "a.h", "L L.operator bool()"),
+    ],
+)
+def test_names_between_the_words_of_macros(text: str, file: str, expected: str) -> None:
+    assert " ".join(names(tree_outline(text, file).definitions)) == expected
+
+
 def test_lines_of_definitions_and_of_statements() -> None:
     found = tree_outline("export const on = (a) => {\n  if (a) {\n    b();\n  }\n};\n", "a.js")
     assert found.definitions == (Definition("on", 1, 5),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vocable.core.code_files import code_language
+from vocable.core.code_files import code_language, language_of_text
 from vocable.data.code.documents import code_parts
 from vocable.data.code.indentation import indentation_outline
 from vocable.data.code.outline import Outline
@@ -46,7 +46,8 @@ def code_page(path: Path) -> Page:
     parts, has_licence = code_parts(text, _outline(text, path.name))
     left_out = "licence headers" if has_licence else ""
     is_generated = GENERATED.search("\n".join(lines[:FIRST_LINES])) is not None
-    return Page([], unreadable=unreadable, left_out=left_out, code=tuple(parts), is_generated=is_generated)
+    fields = {"language": language_of_text(text, path.name)}
+    return Page([], "", fields, unreadable=unreadable, left_out=left_out, code=tuple(parts), is_generated=is_generated)
 
 
 def _outline(text: str, file: str) -> Outline:

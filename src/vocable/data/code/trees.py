@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from vocable.core.code_files import code_language
+from vocable.core.code_files import code_language, language_of_text
+from vocable.data.code.indentation import NOT_NAMES
 from vocable.data.code.outline import Definition, Outline, nested
 
 GRAMMARS = {  # packages and their functions, by language
@@ -45,7 +46,6 @@ WRAPPERS = "export_statement template_declaration lexical_declaration variable_d
 STATEMENT = re.compile(
     r".*(statement|declaration)|declaration|call|assignment|command|let_declaration|macro_invocation"
 )
-CPP_HEADER = re.compile(r"(?m)^\s*(?:class|namespace|template)\b")
 MOST_NAME = 200  # bytes
 
 
@@ -57,9 +57,7 @@ def has_grammar(file: str) -> bool:
 
 def tree_outline(text: str, file: str) -> Outline:
     """Return the outline of a text in the language of a file, whose grammar is installed."""
-    language = code_language(file)
-    if file.lower().endswith(".h") and CPP_HEADER.search(text) and has_grammar("a.cpp"):
-        language = "c++"
+    language = language_of_text(text, file) if has_grammar("a.cpp") else code_language(file)
     is_tsx = file.lower().endswith(".tsx")
     parser, query, cursor = _parser(language, is_tsx)
     captures = cursor(query).captures(parser.parse(text.encode()).root_node)
@@ -139,12 +137,28 @@ def _name(node: Any) -> str:
     if receiver := node.child_by_field_name("receiver"):
         kind = re.search(r"(\w+)(?:\[[^\]]*\])?\s*\)$", _text(receiver))
         return f"{kind[1]}.{_text(node.child_by_field_name('name'))}" if kind else ""
-    if (name := node.child_by_field_name("name")) is None:
-        # In C, declarators of pointers, functions and references enclose the name.
-        name = node.child_by_field_name("declarator")
-        while name is not None and (inner := name.child_by_field_name("declarator") or _only_child(name)) is not None:
-            name = inner
-    return _text(name) if name is not None else ""
+    name = node.child_by_field_name("name")
+    return _declared(node) if name is None else _text(name)
+
+
+def _declared(node: Any) -> str:
+    """Return the name in C, which declarators of pointers, functions and references enclose; "" without a name.
+
+    The grammar takes an unknown macro before a name for the type or for the name.
+    """
+    outer, name, kind = node, node.child_by_field_name("declarator"), node.child_by_field_name("type")
+    if name is not None and name.type == "parenthesized_declarator" and kind is not None:
+        return _text(kind)  # API type name(void)
+    while name is not None and name.type != "operator_cast":
+        if (inner := name.child_by_field_name("declarator") or _only_child(name)) is None:
+            break
+        outer, name = name, inner
+    if name is None or NOT_NAMES.fullmatch(_text(name)):
+        return ""
+    if kind is None and _text(name).isupper():
+        return _text(outer)  # TEST(name), which a macro defines
+    words = [one.named_children[-1] for one in outer.children if one.type == "ERROR" and one.named_children]
+    return _text(words[0] if words and outer.type == "function_declarator" else name)  # API type name(int a)
 
 
 def _only_child(node: Any) -> Any:
