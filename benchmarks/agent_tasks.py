@@ -37,9 +37,7 @@ from mcp.client.stdio import StdioServerParameters
 
 TASKS, MOST_CALLS, MOST_FOLLOWED, SEED = 10, 20, 6, 1
 BELOW = (1_200, 6_000)  # characters between a heading and its answer
-PROSE = re.compile(
-    r"[A-Z][A-Za-z0-9 ,.;:()-]{39,}"
-)  # a line without marks, which every reader of pages leaves as it is
+PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,.;:()-]{39,}")  # a line without marks, which all readers of pages leave
 HEADING = re.compile(r"^#{1,4} +([A-Za-z][\w ,.-]{3,60})$", re.MULTILINE)
 FIELDS, FIELD_TEXT = 300, "a value of some length, such as an address or a sentence of a record "
 

@@ -139,7 +139,7 @@ def index(
         encoded = _corpus_to_encode(model, given.documents, limits, size, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
-    limits["long_documents"] = encoded.long_documents
+    limits["long_documents"] = encoded.long_documents  # as chosen for the model: documents that are added are read so
     holds_dense = "dense" in engine.about.spaces and not no_dense
     if dense is None and encoded.loaded is not None and holds_dense:
         dense = dense_beside(encoded.loaded)
