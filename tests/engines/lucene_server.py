@@ -320,6 +320,8 @@ def dimensions(field: dict[str, Any]) -> int:
 def token_of(query: dict[str, Any]) -> tuple[str, str] | None:
     """The field and the token of a query for one token alone."""
     [(kind, said)] = query.items()
+    if kind == "bool" and len(said.get("should", [])) == 1 and set(said) == {"should", "minimum_should_match"}:
+        return token_of(said["should"][0])
     if kind == "rank_feature":
         field, token = said["field"].split(".")
         return field, token
