@@ -107,9 +107,12 @@ def _as_on_every_machine() -> Iterator[None]:
     digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file
     is forced to disk: the power stays on. No training collects garbage. The figure of a training is made and not
     rendered, which takes as long as a toy learns, and parts of other figures get no room (but with `drawn`). What is
-    printed has the width of a terminal of 80 columns.
+    printed has the width of a terminal of 80 columns. The graphs of the built-in models compute each batch once.
     """
     import torch
+
+    from tests.toys import computed_once
+    from vocable.encoding import graph_sessions
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
@@ -120,6 +123,7 @@ def _as_on_every_machine() -> Iterator[None]:
         patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
         patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
+        patched.setattr(graph_sessions, "_onnx", computed_once(graph_sessions._onnx))
         yield
 
 

@@ -27,7 +27,7 @@ from vocable.data import Document
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.vectors import VectorsMeta, write_vectors
-from vocable.engines import aliases, kept_counts
+from vocable.engines import aliases, kept_counts, qdrant
 from vocable.engines.protocols import engine_of, engines
 from vocable.engines.server import ServerStore
 from vocable.errors import ArgumentError, DataError, GoneError, VectorsError
@@ -53,6 +53,7 @@ def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         pytest.importorskip("qdrant_client")
         from tests.engines.qdrant_server import QdrantEngine
 
+        monkeypatch.setattr(qdrant, "SEPARATE_COUNTS", 8)  # terms of a query; requests take the time of these tests
         with serving_http(QdrantEngine().answer, {"Content-Type": "application/json"}) as url:
             yield lambda name: f"qdrant+{url}/{name}"
     else:
