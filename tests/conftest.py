@@ -100,19 +100,25 @@ def _sentences(count: int) -> list[str]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _as_on_every_machine() -> Iterator[None]:
+def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Switch off what makes toys slow and what differs between machines.
 
     One thread, as for toy matrices more only cost. `dtype="auto"` means float32: numbers are compared here to more
     digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file
     is forced to disk: the power stays on. No training collects garbage. The figure of a training is made and not
     rendered, which takes as long as a toy learns, and parts of other figures get no room (but with `drawn`). What is
-    printed has the width of a terminal of 80 columns. The graphs of the built-in models compute each batch once.
+    printed has the width of a terminal of 80 columns. The graphs of the built-in models compute each batch once,
+    and equal modules are exported once.
     """
     import torch
 
-    from tests.toys import computed_once
+    from tests.once import computed_once, written_once
     from vocable.encoding import graph_sessions
+    from vocable.torch_models.graph_files import write_graph
+
+    base = tmp_path_factory.getbasetemp()
+    graphs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
+    graphs.mkdir(exist_ok=True)
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
@@ -124,6 +130,8 @@ def _as_on_every_machine() -> Iterator[None]:
         patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
         patched.setattr(graph_sessions, "_onnx", computed_once(graph_sessions._onnx))
+        for exporter in ("export", "export_dense", "export_cross"):
+            patched.setattr(f"vocable.torch_models.{exporter}.write_graph", written_once(write_graph, graphs))
         yield
 
 

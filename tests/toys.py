@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
-
-import numpy as np
-from scipy.sparse import csr_array
-
-import vocable
+from typing import TYPE_CHECKING, Never
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from vocable.encoding.graph_sessions import Session
     from vocable.training.objective import BatchStatistics
-
-BUILT_IN = Path(vocable.__file__).parent / "builtin"
-
-
-def computed_once(
-    load: Callable[[Path, tuple[str, str]], Session],
-) -> Callable[[Path, tuple[str, str]], Session]:
-    """Load each graph of the built-in models once in a process, and let it compute each batch once.
-
-    A batch is known by all of its tokens, padding included, so results are the same to the last bit.
-    """
-
-    @cache
-    def built_in(path: Path, known: tuple[str, str]) -> Session:
-        session = load(path, known)
-        computed = dict[tuple[Any, ...], list[csr_array]]()
-
-        def run(given: dict[str, np.ndarray]) -> list[np.ndarray]:
-            key = tuple((name, values.shape, values.tobytes()) for name, values in given.items())
-            if key not in computed:
-                computed[key] = [csr_array(output) for output in session.run(given)]
-            return [output.toarray() for output in computed[key]]
-
-        return session._replace(run=run)
-
-    return lambda path, known: (built_in if path.is_relative_to(BUILT_IN) else load)(path, known)
 
 
 def killed(*_: object, **__: object) -> Never:
