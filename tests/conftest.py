@@ -108,12 +108,13 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     is forced to disk: the power stays on. No training collects garbage. The figure of a training is made and not
     rendered, which takes as long as a toy learns, and parts of other figures get no room (but with `drawn`). What is
     printed has the width of a terminal of 80 columns. The graphs of the built-in models compute each batch once,
-    and equal modules are exported once.
+    and equal modules are exported once. The answers of a system are timed for 20 queries, not 200.
     """
     import torch
 
     from tests.once import computed_once, written_once
     from vocable.encoding import graph_sessions
+    from vocable.evaluation import cost
     from vocable.torch_models.graph_files import write_graph
 
     base = tmp_path_factory.getbasetemp()
@@ -129,6 +130,8 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
         patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
+        timed_rows = cost.timed_rows
+        patched.setattr(cost, "timed_rows", lambda count, answers=20: timed_rows(count, min(answers, 20)))
         patched.setattr(graph_sessions, "_onnx", computed_once(graph_sessions._onnx))
         for exporter in ("export", "export_dense", "export_cross"):
             patched.setattr(f"vocable.torch_models.{exporter}.write_graph", written_once(write_graph, graphs))
@@ -159,14 +162,6 @@ def quiet_libraries() -> Iterator[None]:
 def copy_store(source: Path, target: Path) -> Path:
     """Copy the folder of an index."""
     return Path(shutil.copytree(source, target))
-
-
-@pytest.fixture
-def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers of a system are timed for 20 queries, not 200."""
-    from vocable.evaluation import cost
-
-    monkeypatch.setitem(cost.answer_times.__kwdefaults__, "answers", 20)
 
 
 @pytest.fixture
