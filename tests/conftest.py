@@ -6,7 +6,6 @@ What takes seconds to be imported is imported where it is used: the process that
 from __future__ import annotations
 
 import gc
-import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no test may wait for a network
@@ -25,6 +24,7 @@ import hypothesis
 import jinja2
 import pytest
 
+from tests.toys import write_corpus
 from vocable.core import figures
 
 if TYPE_CHECKING:
@@ -241,10 +241,7 @@ def documents(toy_texts: list[str]) -> list[Document]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> Path:
     """The `documents` as a file."""
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_corpus(documents, tmp_path_factory.mktemp("corpus") / "corpus.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import pytest
 from tests.collection import servers
 from tests.collection.servers import MODEL, SERVERS, precision, served
 from tests.engines.recount import recount
+from tests.toys import write_corpus
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.collection.verbs import add, delete
@@ -85,11 +85,6 @@ def make(place: str, documents: Sequence[Document] | Path, **options: Any) -> No
     index(MODEL("vocable-mini"), documents, place, bm25=True, **options).close()
 
 
-def written(documents: Sequence[Document], path: Path) -> Path:
-    path.write_text("".join(json.dumps({"_id": one.id, "text": one.text}) + "\n" for one in documents))
-    return path
-
-
 def mean_length(documents: Sequence[Document]) -> float:
     return sum(map(len, stemmed([one.full for one in documents], "english"))) / len(documents)
 
@@ -118,7 +113,7 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
     mean = mean_length([*documents.values()])
     assert_scores(place, documents, mean, precision(place))
     more = {one.id: one for one in [*texts(12, seed=3), *(one._replace(id=f"n{one.id}") for one in texts(5))]}
-    corpus = written([*more.values()], tmp_path / "more.jsonl")
+    corpus = write_corpus([*more.values()], tmp_path / "more.jsonl")
     with open_index(place) as beside:  # a second writer, which was opened before
         add(place, corpus)
         documents |= more
@@ -156,7 +151,7 @@ def test_documents_that_can_be_read_twice_are_written_once(
     named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents, place = texts(40, seed=2), named("once")
-    corpus = written(documents, tmp_path / "corpus.jsonl")
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     monkeypatch.setattr(engine_of(place)[0], "replace_vectors", pytest.fail)
     make(place, corpus)
     assert_scores(place, {one.id: one for one in documents}, mean_length(documents), precision(place))
@@ -167,7 +162,7 @@ def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
     named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents, place = texts(40, seed=1), named("cut")
-    corpus = written(documents, tmp_path / "corpus.jsonl")
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     engine: Any = engine_of(place)[0]
     monkeypatch.setattr("vocable.collection.index._is_stream", lambda source: True)  # which is read once
     for method, number in (("upsert", 1), ("upsert", 3), ("replace_vectors", 2), ("replace_vectors", 5)):
@@ -206,7 +201,7 @@ def test_a_replacement_has_its_own_words(named: Callable[[str], str], tmp_path: 
         pytest.skip("Milvus Lite has no replacement")
     for seed in (0, 4):
         documents = texts(20, seed=seed)
-        make(place, written(documents, tmp_path / f"{seed}.jsonl"), replace=True)
+        make(place, write_corpus(documents, tmp_path / f"{seed}.jsonl"), replace=True)
     assert_scores(place, {one.id: one for one in documents}, mean_length(documents), precision(place))
 
 
@@ -227,9 +222,9 @@ def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_le
     named: Callable[[str], str], tmp_path: Path
 ) -> None:
     place, longer, new = named("taken"), texts(20, seed=4, longest=90), Document("new", "old rivers and a fox")
-    make(place, written(texts(20), tmp_path / "0.jsonl"), replace=True)
+    make(place, write_corpus(texts(20), tmp_path / "0.jsonl"), replace=True)
     with open_index(place) as writer:
-        make(place, written(longer, tmp_path / "4.jsonl"), replace=True)
+        make(place, write_corpus(longer, tmp_path / "4.jsonl"), replace=True)
         writer.add([new])
     assert_scores(place, {one.id: one for one in [*longer, new]}, mean_length(longer), precision(place))
 

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving, write_corpus
+from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving
 from tests.publishing.reader import PublishedSite
 from tests.slow.conftest import Open, violations
+from tests.toys import write_corpus
 from vocable.collection.index import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
