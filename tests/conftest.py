@@ -6,7 +6,6 @@ What takes seconds to be imported is imported where it is used: the process that
 from __future__ import annotations
 
 import gc
-import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no test may wait for a network
@@ -25,6 +24,7 @@ import hypothesis
 import jinja2
 import pytest
 
+from tests.toys import write_corpus
 from vocable.core import figures
 
 if TYPE_CHECKING:
@@ -100,16 +100,26 @@ def _sentences(count: int) -> list[str]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _as_on_every_machine() -> Iterator[None]:
+def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Switch off what makes toys slow and what differs between machines.
 
     One thread, as for toy matrices more only cost. `dtype="auto"` means float32: numbers are compared here to more
     digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file
     is forced to disk: the power stays on. No training collects garbage. The figure of a training is made and not
     rendered, which takes as long as a toy learns, and parts of other figures get no room (but with `drawn`). What is
-    printed has the width of a terminal of 80 columns.
+    printed has the width of a terminal of 80 columns. The graphs of the built-in models compute each batch once,
+    and equal modules are exported once. The answers of a system are timed for 20 queries, not 200.
     """
     import torch
+
+    from tests.once import computed_once, written_once
+    from vocable.encoding import graph_sessions
+    from vocable.evaluation import cost
+    from vocable.torch_models.graph_files import write_graph
+
+    base = tmp_path_factory.getbasetemp()
+    graphs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
+    graphs.mkdir(exist_ok=True)
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
@@ -120,6 +130,11 @@ def _as_on_every_machine() -> Iterator[None]:
         patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
         patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
+        timed_rows = cost.timed_rows
+        patched.setattr(cost, "timed_rows", lambda count, answers=20: timed_rows(count, min(answers, 20)))
+        patched.setattr(graph_sessions, "_onnx", computed_once(graph_sessions._onnx))
+        for exporter in ("export", "export_dense", "export_cross"):
+            patched.setattr(f"vocable.torch_models.{exporter}.write_graph", written_once(write_graph, graphs))
         yield
 
 
@@ -147,14 +162,6 @@ def quiet_libraries() -> Iterator[None]:
 def copy_store(source: Path, target: Path) -> Path:
     """Copy the folder of an index."""
     return Path(shutil.copytree(source, target))
-
-
-@pytest.fixture
-def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers of a system are timed for 20 queries, not 200."""
-    from vocable.evaluation import cost
-
-    monkeypatch.setitem(cost.answer_times.__kwdefaults__, "answers", 20)
 
 
 @pytest.fixture
@@ -234,10 +241,7 @@ def documents(toy_texts: list[str]) -> list[Document]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> Path:
     """The `documents` as a file."""
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_corpus(documents, tmp_path_factory.mktemp("corpus") / "corpus.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from vocable.data import Document
     from vocable.training.objective import BatchStatistics
 
 
 def killed(*_: object, **__: object) -> Never:
     """Stand for a function during which the process is killed."""
     raise KeyboardInterrupt
+
+
+def write_corpus(documents: Iterable[Document], path: Path) -> Path:
+    """Write documents with their titles and fields as JSON lines."""
+    values = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
+    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+    return path
 
 
 def sound_batch(documents: int) -> BatchStatistics:

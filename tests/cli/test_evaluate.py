@@ -65,7 +65,6 @@ def test_evaluate_side_by_side(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_answers")
 def test_select_models_under_a_budget(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:

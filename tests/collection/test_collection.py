@@ -16,6 +16,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
+from tests.toys import write_corpus
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index
@@ -176,8 +177,7 @@ def test_stored_vectors_make_the_same_index(
 ) -> None:
     if engine:
         pytest.importorskip("seismic")
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text, "title": d.title}) + "\n" for d in documents))
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     encoded = index(model, corpus, f"{engine}{tmp_path / 'encoded'}", bm25=True, dtype="float32", max_terms=7)
     assert encoded.to_json()["texts"] == len(encoded) == len(documents)
     stored = f"{engine}{tmp_path / 'stored'}"
@@ -203,8 +203,7 @@ def test_queries_are_encoded_in_the_type_of_the_documents(
 ) -> None:
     if engine:
         pytest.importorskip("seismic")
-    corpus, place = tmp_path / "corpus.jsonl", f"{engine}{tmp_path / 'index'}"
-    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    corpus, place = write_corpus(documents, tmp_path / "corpus.jsonl"), f"{engine}{tmp_path / 'index'}"
     index(str(backbones["bert"]), corpus, place, dtype=dtype, device="cpu").close()
     found = open_index(place, device="cpu").models.queries().encode(QUERIES).toarray()
     expected = TextEncoder(load(backbones["bert"], device="cpu"), "query", dtype=dtype).encode(QUERIES).toarray()
@@ -313,8 +312,7 @@ def test_a_changed_model_is_refused(
     encoder = TextEncoder(model, dtype=dtype)
     index(model, documents, tmp_path / "index", dtype=dtype).close()
     stream.encode_stream(encoder, documents, tmp_path / "vectors", model=str(tmp_path / "model"))
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     index(tmp_path / "vectors", corpus, tmp_path / "stored").close()
     found = search(tmp_path / "index", QUERIES, 3)
     changed = load_file(tmp_path / "model" / "model.safetensors")
@@ -335,8 +333,7 @@ def test_an_engine_is_chosen_by_name(
         about = replace(FolderStore.about, engine="another")
 
     monkeypatch.setattr(protocols, "engine_named", {"another": Another, "folder": FolderStore}.get)
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     made = index(model, corpus, f"another:{tmp_path / 'made'}")
     stream.encode_stream(TextEncoder(model), documents, tmp_path / "vectors", model="toy")
     stored = index(tmp_path / "vectors", corpus, f"another:{tmp_path / 'stored'}")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.collection.test_making import SERVERS
-from tests.collection.test_making import served as server
+from tests.collection.servers import SERVERS
+from tests.collection.servers import served as server
 from tests.service.conftest import Client
 from tests.service.conftest import served as served_index
 from vocable.cli import main

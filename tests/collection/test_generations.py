@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import vocable as vo
-from tests.collection.test_making import Corpus, Killed, V, found, served
+from tests.collection.servers import Corpus, Killed, V, found, served
 from vocable.collection.collection import open_index
 from vocable.engines import aliases
 from vocable.engines.protocols import engine_of

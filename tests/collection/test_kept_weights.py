@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sentence_transformers import SparseEncoder
 
-from tests.collection.test_making import served
+from tests.collection.servers import served
 from tests.service.conftest import Client
 from tests.service.conftest import served as served_index
 from vocable.collection.answers import search

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,50 +16,13 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.engines import test_stores as stores
-from tests.engines.cluster import serving_http
-from tests.engines.lucene_server import serving
+from tests.collection.servers import MODEL, SERVERS, Corpus, Killed, V, found, served
 from vocable.collection.collection import open_index
 from vocable.data import Document
 from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL
-from vocable.encoding.load import load_encoder
-from vocable.encoding.vectors import VectorsMeta, write_vectors
 from vocable.engines import aliases, kept_counts
-from vocable.engines.protocols import engine_of, engines
-from vocable.engines.server import ServerStore
+from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, DataError, GoneError, VectorsError
-
-V = 20
-SERVERS = [name for name, engine in engines().items() if issubclass(engine, ServerStore)]
-
-
-@contextmanager
-def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Places on a server by the name of a collection."""
-    if engine == "postgresql":
-        with stores.postgresql(folder, monkeypatch) as address:
-            yield lambda name: f"{address(0).partition('&table=')[0]}&table={name}"
-    elif engine == "milvus":
-        pytest.importorskip("milvus_lite")
-        from milvus_lite.server_manager import server_manager_instance
-
-        url = server_manager_instance.start_and_get_uri(str(folder / "lite.db"))
-        yield lambda name: f"milvus+{url}/{name}"
-        server_manager_instance.release_server(str(folder / "lite.db"))
-    elif engine == "qdrant":
-        pytest.importorskip("qdrant_client")
-        from tests.engines.qdrant_server import QdrantEngine
-
-        with serving_http(QdrantEngine().answer, {"Content-Type": "application/json"}) as url:
-            yield lambda name: f"qdrant+{url}/{name}"
-    else:
-        pytest.importorskip({"opensearch": "opensearchpy"}.get(engine, engine))
-        if (variable := f"VOCABLE_{engine.upper()}") in os.environ:
-            begin = f"{os.environ[variable]}/test{secrets.token_hex(4)}"
-            yield lambda name: f"{engine}+{begin}{name}"
-            return
-        with serving(engine) as url:
-            yield lambda name: f"{engine}+{url}/{name}"
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -77,34 +37,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
         yield lambda: named(f"documents{next(numbers)}")
 
 
-class Corpus:
-    """Documents of one word that all have, in files."""
-
-    def __init__(self, folder: Path, name: str, documents: int, model: str = "m") -> None:
-        self.ids = [f"{name}{row}" for row in range(documents)]
-        self.file, self.vectors = str(folder / f"{name}.jsonl"), str(folder / f"{name}.parquet")
-        Path(self.file).write_text("\n".join(json.dumps({"_id": one, "text": f"text {one}"}) for one in self.ids))
-        matrix = csr_array(np.ones((documents, 1), np.float32) * (np.arange(V) < 2))
-        write_vectors(
-            self.vectors, self.ids, matrix.astype(np.float32), VectorsMeta("v", model, "max", "document", 8, V)
-        )
-
-    def index(self, place: str, **options: Any) -> None:
-        vo.index(self.vectors, self.file, place, **options).close()
-
-
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Corpus, Corpus]:
     folder = tmp_path_factory.mktemp("corpora")
     return Corpus(folder, "a", 5), Corpus(folder, "b", 7), Corpus(folder, "c", 3)
-
-
-def found(place: str) -> list[str]:
-    engine, address = engine_of(place)
-    store = engine.open(address)
-    hits = store.search(csr_array(np.ones((1, V), np.float32)), 100).hits(0)
-    store.close()
-    return sorted(name for name, _ in hits)
 
 
 def collections(place: str) -> list[int]:
@@ -202,10 +138,6 @@ def test_an_open_collection_moves_at_once_when_the_same_model_takes_its_name(
     store.close()
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["filling", "swap", "removal"])
 def test_an_interrupted_replacement_resumes(
@@ -289,8 +221,7 @@ def test_a_misspelt_field_is_said_and_a_field_of_another_writer_is_known(
     place: Callable[[], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     there = place()
-    model = load_encoder("vocable-mini")
-    vo.index(model, [Document("a", "old fox", "", {"lang": "en"})], there).close()
+    vo.index(MODEL("vocable-mini"), [Document("a", "old fox", "", {"lang": "en"})], there).close()
     with open_index(there) as reader, open_index(there) as writer:
         assert [name for name, _ in reader.search(["fox"], filter="lang=en").hits(0)] == ["a"]
         assert not reader.search(["fox"], filter="lnag=en").hits(0)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.collection.test_making import SERVERS, served
+from tests.collection import servers
+from tests.collection.servers import MODEL, SERVERS, precision, served
 from tests.engines.recount import recount
-from vocable.collection import models
 from vocable.collection.answers import search
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
@@ -22,14 +20,10 @@ from vocable.collection.records import Changed
 from vocable.collection.verbs import delete
 from vocable.collection.writer import CollectionWriter
 from vocable.data import Document
-from vocable.encoding.dense_models import load_dense
-from vocable.encoding.load import load_encoder
-from vocable.engines.protocols import engine_of
 
 pytestmark = pytest.mark.slow
-MODEL, DENSE = cache(load_encoder), cache(load_dense)
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
-N, PART = 20, 8  # documents of the corpus and of a part
+N = 20  # documents of the corpus
 SEARCHES: list[dict[str, Any]] = [
     {},
     {"weights": "sparse"},
@@ -50,13 +44,9 @@ def documents(toy_texts: list[str]) -> list[Document]:
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are read once, and a corpus has several parts."""
-    monkeypatch.setattr(models, "load_encoder", MODEL)
-    monkeypatch.setattr(models, "load_dense", DENSE)
-    for name in SERVERS:
-        engine, _ = engine_of(f"{name}+http://localhost/x" if name != "postgresql" else "postgresql://x/y")
-        monkeypatch.setattr(engine, "about", replace(engine.about, part=PART))
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers.models_once(monkeypatch)
+    servers.small_parts(monkeypatch)
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -72,10 +62,6 @@ def named(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
 def make(place: str | Path, documents: Sequence[Document]) -> None:
     how: dict[str, Any] = {"bm25": True, "max_length": 20, "long_documents": "passages"}
     index(MODEL("vocable-mini"), documents, place, **how).close()
-
-
-def precision(place: str) -> float:
-    return {"float32": 1e-5, "9 bits": 2.0**-6}[engine_of(place)[0].about.precision]
 
 
 def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> None:
@@ -102,7 +88,6 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
     assert counted.wrong == 0
 
 
-@pytest.mark.slow
 def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
     named: Callable[[str], str], documents: list[Document], tmp_path: Path
 ) -> None:
@@ -131,7 +116,6 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
             assert hits == pytest.approx(wanted, rel=2 * precision(place))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("call", "after"), [("_write", 1), ("_delete", 1)])
 def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, call: str, after: int
@@ -165,7 +149,6 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
     assert (counted.documents, counted.wrong) == (len(passages), 0)
 
 
-@pytest.mark.slow
 def test_a_making_that_was_cut_short_goes_on(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

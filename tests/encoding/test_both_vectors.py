@@ -139,7 +139,6 @@ def test_an_evaluation_tells_what_each_part_adds(m3: str, dataset: Dataset) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_answers")
 def test_a_selection_has_what_each_part_adds_to_whole_vectors(
     m3: str, model: str, dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,21 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.collection.test_making import SERVERS, served
+from tests.collection import servers
+from tests.collection.servers import MODEL, SERVERS, precision, served
 from tests.engines.recount import recount
-from vocable.collection import models
+from tests.toys import write_corpus
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.collection.verbs import add, delete
 from vocable.data import Document
-from vocable.encoding.load import load_encoder
 from vocable.engines import hashed_words
 from vocable.engines.hashed_words import NUMBERS, number_of
 from vocable.engines.protocols import engine_of
 from vocable.errors import UnavailableError
 from vocable.language.words import stemmed
 
-MODEL = cache(load_encoder)
 WORDS = ["river", "rivers", "mountain", "boat", "library", "old", "quiet", "garden", "stone", "the", "lantern", "fox"]
 QUERIES = ["old rivers", "a fox in the garden of the fox", "quiet stone lantern boat", "xyzzy", ""]
 K1, B = 1.2, 0.75
@@ -70,12 +66,9 @@ def assert_scores(place: str, documents: dict[str, Document], mean: float, allow
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are read once, and a corpus has several parts."""
-    monkeypatch.setattr(models, "load_encoder", MODEL)
-    for name in SERVERS:
-        engine, _ = engine_of(f"{name}+http://localhost/x" if name != "postgresql" else "postgresql://x/y")
-        monkeypatch.setattr(engine, "about", replace(engine.about, part=8))
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers.models_once(monkeypatch)
+    servers.small_parts(monkeypatch)
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -88,12 +81,12 @@ def named(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
         yield place
 
 
-def precision(place: str) -> float:
-    return {"float32": 1e-5, "9 bits": 2.0**-7}[engine_of(place)[0].about.precision]
+def make(place: str, documents: Sequence[Document] | Path, **options: Any) -> None:
+    index(MODEL("vocable-mini"), documents, place, bm25=True, **options).close()
 
 
-def make(place: str, documents: Sequence[Document]) -> None:
-    index(MODEL("vocable-mini"), documents, place, bm25=True).close()
+def mean_length(documents: Sequence[Document]) -> float:
+    return sum(map(len, stemmed([one.full for one in documents], "english"))) / len(documents)
 
 
 @pytest.mark.slow
@@ -117,25 +110,22 @@ def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str
 def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_path: Path) -> None:
     documents, place = {one.id: one for one in texts(20)}, named("changing")
     make(place, [*documents.values()])
-    total = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
-    mean = total / 20
+    mean = mean_length([*documents.values()])
     assert_scores(place, documents, mean, precision(place))
     more = {one.id: one for one in [*texts(12, seed=3), *(one._replace(id=f"n{one.id}") for one in texts(5))]}
-    lines = (json.dumps({"_id": one.id, "text": one.text}) for one in more.values())
-    (tmp_path / "more.jsonl").write_text("\n".join(lines) + "\n")
+    corpus = write_corpus([*more.values()], tmp_path / "more.jsonl")
     with open_index(place) as beside:  # a second writer, which was opened before
-        add(place, tmp_path / "more.jsonl")
+        add(place, corpus)
         documents |= more
         assert_scores(place, documents, mean, precision(place))
         gone = ["d3", "nd1", "none"]
         delete(beside, gone)
     documents = {name: one for name, one in documents.items() if name not in gone}
     assert_scores(place, documents, mean, precision(place))
-    now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
     counted = recount(place)
     words = {word for some in stemmed([one.full for one in documents.values()], "english") for word in some}
     assert (counted.documents, counted.words, counted.wrong) == (len(documents), len(words), 0)
-    assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, now / len(documents)))
+    assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, mean_length([*documents.values()])))
 
 
 @pytest.mark.slow
@@ -161,12 +151,10 @@ def test_documents_that_can_be_read_twice_are_written_once(
     named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents, place = texts(40, seed=2), named("once")
-    lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
-    (tmp_path / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     monkeypatch.setattr(engine_of(place)[0], "replace_vectors", pytest.fail)
-    index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu").close()
-    words = stemmed([one.full for one in documents], "english")
-    assert_scores(place, {one.id: one for one in documents}, sum(map(len, words)) / 40, precision(place))
+    make(place, corpus)
+    assert_scores(place, {one.id: one for one in documents}, mean_length(documents), precision(place))
 
 
 @pytest.mark.slow
@@ -174,8 +162,7 @@ def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
     named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents, place = texts(40, seed=1), named("cut")
-    lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
-    (tmp_path / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    corpus = write_corpus(documents, tmp_path / "corpus.jsonl")
     engine: Any = engine_of(place)[0]
     monkeypatch.setattr("vocable.collection.index._is_stream", lambda source: True)  # which is read once
     for method, number in (("upsert", 1), ("upsert", 3), ("replace_vectors", 2), ("replace_vectors", 5)):
@@ -189,10 +176,9 @@ def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
         with monkeypatch.context() as patched:
             patched.setattr(engine, method, cut)
             with pytest.raises(UnavailableError):
-                index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu")
-    index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu").close()
-    words = stemmed([one.full for one in documents], "english")
-    assert_scores(place, {one.id: one for one in documents}, sum(map(len, words)) / 40, precision(place))
+                make(place, corpus)
+    make(place, corpus)
+    assert_scores(place, {one.id: one for one in documents}, mean_length(documents), precision(place))
 
 
 def test_a_collection_whose_documents_have_become_longer_says_so(
@@ -215,11 +201,8 @@ def test_a_replacement_has_its_own_words(named: Callable[[str], str], tmp_path: 
         pytest.skip("Milvus Lite has no replacement")
     for seed in (0, 4):
         documents = texts(20, seed=seed)
-        lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
-        (tmp_path / f"{seed}.jsonl").write_text("\n".join(lines) + "\n")
-        index("vocable-mini", tmp_path / f"{seed}.jsonl", place, bm25=True, replace=True, device="cpu").close()
-    words = stemmed([one.full for one in documents], "english")
-    assert_scores(place, {one.id: one for one in documents}, sum(map(len, words)) / 20, precision(place))
+        make(place, write_corpus(documents, tmp_path / f"{seed}.jsonl"), replace=True)
+    assert_scores(place, {one.id: one for one in documents}, mean_length(documents), precision(place))
 
 
 def test_two_words_with_one_number_are_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,17 +221,12 @@ def test_numbers_fit_every_engine_and_seldom_meet() -> None:
 def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_length(
     named: Callable[[str], str], tmp_path: Path
 ) -> None:
-    place, files = named("taken"), {0: texts(20), 4: texts(20, seed=4, longest=90)}
-    for seed, documents in files.items():
-        lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
-        (tmp_path / f"{seed}.jsonl").write_text("\n".join(lines) + "\n")
-    index("vocable-mini", tmp_path / "0.jsonl", place, bm25=True, replace=True, device="cpu").close()
+    place, longer, new = named("taken"), texts(20, seed=4, longest=90), Document("new", "old rivers and a fox")
+    make(place, write_corpus(texts(20), tmp_path / "0.jsonl"), replace=True)
     with open_index(place) as writer:
-        index("vocable-mini", tmp_path / "4.jsonl", place, bm25=True, replace=True, device="cpu").close()
-        writer.add([Document("new", "old rivers and a fox")])
-    words = sum(map(len, stemmed([one.full for one in files[4]], "english")))
-    kept = {one.id: one for one in [*files[4], Document("new", "old rivers and a fox")]}
-    assert_scores(place, kept, words / 20, precision(place))
+        make(place, write_corpus(longer, tmp_path / "4.jsonl"), replace=True)
+        writer.add([new])
+    assert_scores(place, {one.id: one for one in [*longer, new]}, mean_length(longer), precision(place))
 
 
 @pytest.mark.slow
@@ -268,6 +246,5 @@ def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> N
         list(pool.map(write, lots))
     stored = [*texts(20, seed=9), *chain.from_iterable(lots)]
     counted = recount(place)
-    length = sum(map(len, stemmed([one.full for one in stored], "english"))) / len(stored)
     assert (counted.documents, counted.wrong) == (len(stored), 0)
-    assert counted.mean_length == pytest.approx(length)
+    assert counted.mean_length == pytest.approx(mean_length(stored))

@@ -10,6 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from vocable.data import Document, Qrel, Query
+from vocable.evaluation import cost
+from vocable.evaluation.cost import timed_rows
 from vocable.evaluation.dataset import Dataset
 
 POSITIONS = 160  # of the causal one; the other has no end of them
@@ -28,6 +30,12 @@ def _tokenizer(texts: list[str], *, ends: bool) -> PreTrainedTokenizerFast:
     if ends:
         tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[(END, 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+@pytest.fixture
+def all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many answers are timed as for users."""
+    monkeypatch.setattr(cost, "timed_rows", timed_rows)
 
 
 @pytest.fixture

@@ -101,6 +101,7 @@ class Clock:
         return call
 
 
+@pytest.mark.usefixtures("all_answers")
 @pytest.mark.parametrize(("queries", "timed"), [(3, 201), (52, 208), (200, 200), (777, 200)])
 def test_every_query_is_timed_in_every_search(monkeypatch: pytest.MonkeyPatch, queries: int, timed: int) -> None:
     clock = Clock(monkeypatch)
@@ -117,6 +118,7 @@ def test_every_query_is_timed_in_every_search(monkeypatch: pytest.MonkeyPatch, q
         answer_times([fast], [])
 
 
+@pytest.mark.usefixtures("all_answers")
 def test_systems_take_turns_and_the_first_query_of_a_turn_warms_up() -> None:
     called: list[str] = []
     systems = [TimedSystem(lambda text, name=name: called.append(name + text), []) for name in "ab"]  # type: ignore[misc]

@@ -160,7 +160,6 @@ def test_what_the_convention_leaves_out_is_said_and_stored(
     assert "convention: this key is missing" in refused(capsys, "compare", tmp_path / "old.json")
 
 
-@pytest.mark.usefixtures("few_answers")
 def test_models_are_chosen_by_the_convention_that_is_asked_for(toy_model: SparseEncoder, arguments: Path) -> None:
     options: dict[str, Any] = {"grid": ["document_max_terms=0,4"], "dtype": "float32"}
     for convention, dropped in ((None, 8), ("trec_eval", 0)):

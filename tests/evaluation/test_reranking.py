@@ -37,7 +37,6 @@ def expected(cross: str, dataset: Dataset, toy_model: SparseEncoder) -> dict[str
     return dict(evaluate_run("by hand", run, dataset, MEASURES).per_query)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("few_answers")
 def test_evaluate_has_a_row_for_each_reranking(
     toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_path: Path
 ) -> None:
@@ -68,7 +67,6 @@ def test_evaluate_has_a_row_for_each_reranking(
     assert both[1].per_query == evaluate_run("search", run, dataset, MEASURES).per_query
 
 
-@pytest.mark.usefixtures("few_answers")
 def test_select_measures_rerankings(toy_model: SparseEncoder, dataset: Dataset, cross: str) -> None:
     grid = ["document_max_terms=0,4", "document_max_terms=4 rerank=2"]
     found = vo.select(

@@ -29,6 +29,7 @@ def measured(systems: Any, dataset: Dataset, **more: Any) -> ModelSelection:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_answers")
 def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, dataset: Dataset) -> None:
     looked_up = vo.make_inference_free(toy_model, weights="ones")
     found = measured({"toy": toy_model, "free": looked_up}, dataset, max_length=16)
@@ -58,7 +59,6 @@ def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, datas
     assert found.answers == 200
 
 
-@pytest.mark.usefixtures("few_answers")
 def test_the_licence_is_what_the_card_states(backbones: dict[str, Path], dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "carded"
     vo.load(backbones["bert"], device="cpu").save_pretrained(str(folder), create_model_card=False)
@@ -68,7 +68,6 @@ def test_the_licence_is_what_the_card_states(backbones: dict[str, Path], dataset
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_answers")
 def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
     backbones: dict[str, Path], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.toys import write_corpus
 from vocable.collection.index import index
 from vocable.data import Document
 from vocable.encoding.hub import locate
@@ -175,13 +176,6 @@ def rows(documents: list[Document]) -> list[Document]:
     some.append(Document("<b>x</b>", HOSTILE * 20, HOSTILE, {"lang": '<i>"', HOSTILE: HOSTILE[:30], "path": HOSTILE}))
     some += [Document(f"u{i}", f"giraffe {i}", "", {"url": url, "kind": "web"}) for i, url in enumerate(URLS)]
     return some
-
-
-def write_corpus(documents: Sequence[Document], path: Path) -> Path:
-    """Write documents as JSON lines."""
-    values = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
-    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from tests.publishing.conftest import Fake, write_corpus
+from tests.publishing.conftest import Fake
 from tests.publishing.reader import PublishedSite
 from tests.publishing.reading import read_file
+from tests.toys import write_corpus
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.data import Document

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.publishing.conftest import Node, lookup_model, write_corpus
+from tests.publishing.conftest import Node, lookup_model
 from tests.publishing.reader import PublishedSite
+from tests.toys import write_corpus
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.data import Document

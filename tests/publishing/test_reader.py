@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.publishing.conftest import Node, write_corpus
+from tests.publishing.conftest import Node
 from tests.publishing.reader import PublishedSite
+from tests.toys import write_corpus
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.data import Document

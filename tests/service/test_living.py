@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,13 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from tests.collection.test_making import SERVERS, served
+from tests.collection.servers import SERVERS, models_once, served
 from tests.forks import Fork
 from tests.service.conftest import Client
-from vocable.collection import models
 from vocable.collection.answers import search
 from vocable.collection.collection import open_index
 from vocable.collection.index import index
 from vocable.collection.verbs import add, delete
-from vocable.encoding.dense_models import load_dense
-from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines import kept_counts
 from vocable.errors import DataError
@@ -37,7 +33,6 @@ WORDS = ["river", "mountain", "boat", "library", "old", "quiet", "garden", "ston
 FIRST = {f"d{number}": f"the {WORDS[number % 4]} and the {WORDS[number % 3 + 4]}" for number in range(6)}
 IDS = [f"d{number}" for number in range(9)]
 MODELS = ["vocable-mini", "vocable-mini-doc"]  # queries by a transformer, and looked up; both with IDF
-MODEL, DENSE = cache(load_encoder), cache(load_dense)
 POWERS = [None, 0.0, 1.0]  # None: the model's own
 
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
@@ -136,10 +131,8 @@ def made(place: str, model: str, work: Path, **options: Any) -> Living:
 
 
 @pytest.fixture(autouse=True)
-def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are read from the disk once."""
-    monkeypatch.setattr(models, "load_encoder", MODEL)
-    monkeypatch.setattr(models, "load_dense", DENSE)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    models_once(monkeypatch)
 
 
 @pytest.fixture(scope="module", params=[*SERVERS, "folder", "folder, words", "folder, passages"])

@@ -92,7 +92,11 @@ class Qdrant(AliasedStore):
             )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Api key is used with an insecure connection")  # said above
-            self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
+            # Certificates, which take long to be read, are of use to https alone.
+            certificates = server.url.startswith("https:")
+            self._client = client.QdrantClient(
+                url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False, verify=certificates
+            )
         self._client.http.client.add_middleware(_limited)
 
     def _wait(self, error: Exception) -> float | None:

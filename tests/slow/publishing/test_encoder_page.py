@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +73,7 @@ def vectors_of(queries: list[str]) -> csr_array:
     return csr_array((np.array(weights, dtype=np.float32), (rows, columns)), shape=(len(found), 30522))
 
 
+@cache
 def titles(site: Path, query: str, encoded: bool) -> list[str]:
     """The titles of the hits, or ids of those without one."""
     published = PublishedSite(site)

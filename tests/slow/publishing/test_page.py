@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving, write_corpus
+from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving
 from tests.publishing.reader import PublishedSite
 from tests.slow.conftest import Open, violations
+from tests.toys import write_corpus
 from vocable.collection.index import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
@@ -272,7 +273,7 @@ def damaging(change: Callable[[bytes], bytes], place: int) -> Callable[[Any], No
     return answer
 
 
-def test_a_damaged_file_is_an_error_and_never_a_hit(open_page: Open, site: Path) -> None:
+def test_a_damaged_file_is_an_error_and_never_a_hit(open_page: Open, site: Path, address: str) -> None:
     wanted = expected(site)
     others = [path.read_bytes() for path in sorted((site / "data").iterdir())]
     changes: dict[str, Callable[[bytes], bytes]] = {
@@ -280,11 +281,11 @@ def test_a_damaged_file_is_an_error_and_never_a_hit(open_page: Open, site: Path)
         "flipped": lambda content: bytes([content[0] ^ 4, *content[1:]]),
         "swapped": lambda content: next(other for other in others if other != content),
     }
+    page = open_page("where/site/")
     for kind, change in changes.items():
         for which in range(6):
-            page = open_page("where/site/")
             page.route(re.compile(r"/data/|/manifest\.json"), damaging(change, 2 * which))
-            page.reload()
+            page.goto(f"{address}/where/site/")  # read anew: while there is a route, nothing is cached
             page.locator("#query").fill(QUERY)
             sync_api.expect(page.locator(".error, h2").filter(has_text=re.compile(".")).first).to_be_visible()
             if page.locator(".error").inner_text():
