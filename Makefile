@@ -1,11 +1,10 @@
-# `make demo`, `make demo-train`, `make check` and `make test` create .venv, install what they need in the versions of
+# `make demo`, `make check` and `make test` create .venv, install what they need in the versions of
 # constraints.txt, and run.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
-TRAIN := $(VENV)/.installed-train
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/vocable/indexes/_*.[ch])
 TOYS := vocable-toys
@@ -16,11 +15,10 @@ STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-train check lint test toys toy-tuning $(STUDIES:%=toy-%) study wheel docs install bench clean
+.PHONY: help demo check lint test toys toy-tuning $(STUDIES:%=toy-%) study wheel docs install bench clean
 
 help:
 	@echo "make demo     search, explain and measure on the documentation of Python, without PyTorch: a minute of processor time"
-	@echo "make demo-train  the same with PyTorch, and tune the model: five minutes more"
 	@echo "make check    lint, types and the quick tests: four minutes"
 	@echo "make test     lint, types and all tests: 15 minutes"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
@@ -32,9 +30,6 @@ help:
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
 demo: $(DEMO)
-	@$(BIN)/vocable demo
-
-demo-train: $(TRAIN)
 	@$(BIN)/vocable demo
 
 lint: $(STAMP)
@@ -93,10 +88,6 @@ endef
 $(DEMO): $(SOURCES)
 	$(call install_with,)
 
-$(TRAIN): $(SOURCES)
-	$(call install_with,[train])
-	@touch $(DEMO)
-
 $(STAMP): $(SOURCES)
 	$(call install_with,[dev])
-	@touch $(DEMO) $(TRAIN)
+	@touch $(DEMO)

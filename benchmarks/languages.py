@@ -29,7 +29,7 @@ from vocable.evaluation.retrievers import lexical_index
 from vocable.evaluation.significance import mean_interval
 from vocable.language.languages import ENGLISH, ICU, NO_LANGUAGE, UNSPACED_LANGUAGES, language_of
 from vocable.language.words import words
-from vocable.tuning.questions import Kind, Rarity, question
+from vocable.tuning.questions import Kind, question
 
 MEASURES = ("nDCG@10", "RR")
 
@@ -37,9 +37,9 @@ MEASURES = ("nDCG@10", "RR")
 def known_items(documents: Sequence[Document], language: str, kind: Kind, count: int) -> Dataset:
     """Ask for documents by their titles or sentences; return all documents, without these titles and sentences."""
     titles, searched = Counter(document.title for document in documents), list(documents)
-    rarity, queries, judgments = Rarity([document.full for document in documents]), list[Query](), list[Qrel]()
+    queries, judgments = list[Query](), list[Qrel]()
     for row in Random(0).sample(range(len(documents)), len(documents)):
-        asked = question(documents[row], kind, rarity)
+        asked = question(documents[row], kind)
         if asked is None or (kind == "title" and titles[documents[row].title] > 1):
             continue
         if asked.query.isascii() and language in UNSPACED_LANGUAGES:

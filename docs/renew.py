@@ -307,11 +307,6 @@ def tuning_study() -> str:
     return str(table.markdown())
 
 
-def tuning_rules() -> str:
-    """Return what users of the published tunings gain by each rule of the verdict."""
-    return str(_study().rules_table().markdown())
-
-
 def _study() -> types.ModuleType:
     if str(ROOT) not in sys.path:  # the studies are not installed
         sys.path.append(str(ROOT))

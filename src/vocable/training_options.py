@@ -123,24 +123,9 @@ class WackinessOptions(ExpansionStudy, total=False):
     bootstrap: Annotated[int, Ge(0), Default(100), Doc("Draws of the inputs for the standard deviation; 0 for none.")]
 
 
-class TuningSources(TypedDict, total=False):
-    """Sources of a tuning in addition to its documents."""
-
-    queries: Annotated[
-        str | None, Doc("Source of queries of people; judged queries join the exam, the others are learned from.")
-    ]
-    judgments: Annotated[str | None, Doc("Source of judgments of the queries.")]
-    generator: Annotated[str | None, Doc("Causal or sequence-to-sequence model that writes questions.")]
-
-
 def _check_bootstrap(options: Mapping[str, object]) -> None:
     if options.get("bootstrap") == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs at least 2 draws, or 0 for none")
-
-
-def _check_sources(options: Mapping[str, object]) -> None:
-    if options.get("judgments") is not None and options.get("queries") is None:
-        raise ArgumentError("`judgments` needs `queries`")
 
 
 def _check_ranks(options: Mapping[str, object]) -> None:
@@ -154,4 +139,3 @@ def _check_ranks(options: Mapping[str, object]) -> None:
 
 RECORD_RULES[NegativeOptions] = _check_ranks
 RECORD_RULES[WackinessOptions] = _check_bootstrap
-RECORD_RULES[TuningSources] = _check_sources

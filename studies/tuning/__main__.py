@@ -3,10 +3,9 @@
     python -m studies.tuning DATA --only perl --minutes 30 -o OUT
 
 DATA has collections as folders in BEIR's layout. Each is tuned on its corpus.jsonl; queries and judgments are read
-afterwards. The trained model is measured even where `tune` keeps the initial model. A repeated call reads the finished
-collections and goes on with the others. Below the output folder:
+afterwards. A repeated call reads the finished collections and goes on with the others. Below the output folder:
 
-    tuned/NAME       the result of `tune`, with its report
+    tuned/NAME       the result of `tune`
     measured/NAME    the measurements
 """
 
@@ -22,19 +21,28 @@ from pathlib import Path
 
 from studies.common import silence_libraries
 from studies.toy_models import make_backbone, make_tokenizer
-from studies.tuning.results import Measured, StudyResults
+from studies.tuning.results import MEASURE, RECALL, Measured, StudyResults, change
 from vocable.core.fingerprint import fingerprint
 from vocable.core.storage import finished, read_record, replacing_folder, write_record
 from vocable.data import pydocs
+from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.load import load_encoder
+from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError, VocableError
-from vocable.evaluation.dataset import load_dataset
+from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.encoded import encode_dataset
-from vocable.evaluation.plans import evaluate_words
-from vocable.evaluation.retrievers import lexical_index
-from vocable.tuning.exam import EXAM_MEASURE, EXAM_RECALL, ExamAnswers, answers, change
+from vocable.evaluation.plans import Judged, evaluate_words
+from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.retrievers import (
+    DatasetRetriever,
+    SpaceIndex,
+    dense_index,
+    judged_queries,
+    lexical_index,
+    sparse_index,
+)
+from vocable.tuning.plan import Tuned
 from vocable.tuning.recipe import DOCUMENT_LENGTH
-from vocable.tuning.report import ALL_QUESTIONS, TRAINED, TuningReport
 from vocable.tuning.tune import tune
 
 MODEL = "vocable-mini"
@@ -93,37 +101,42 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     settings = {"model": model, "inputs": fingerprint(model, f"beir:{folder}")}
     if finished(kept, settings):
         return read_record(kept / MEASURED, Measured)
-    report = tune(model, folder / FILES[0], output / "tuned" / folder.name, minutes=minutes)
-    assert isinstance(report, TuningReport)
-    after = report.output / TRAINED if report.verdict == "worse" else report.output
+    tuned = tune(model, folder / FILES[0], output / "tuned" / folder.name, minutes=minutes)
+    assert isinstance(tuned, Tuned)
     dataset = load_dataset(f"beir:{folder}")  # not before: the tuning knows nothing of it
-    words = lexical_index(dataset)
-    places = {"before": model, "after": after}
-    encoded = [encode_dataset(load_encoder(place), dataset, title=title) for title, place in places.items()]
-    bm25 = evaluate_words(words, dataset, [EXAM_MEASURE]).values[EXAM_MEASURE]
-    measured = _measured(folder.name, report, bm25, answers(encoded, words, dataset))
+    words, (start, end) = lexical_index(dataset), _evaluations(model, tuned.output, dataset)
+    measured = Measured(
+        collection=folder.name,
+        documents=len(dataset.documents),
+        bm25=evaluate_words(words, dataset, [MEASURE]).values[MEASURE],
+        alone=change(start["alone"], end["alone"], MEASURE),
+        hybrid=change(start["hybrid"], end["hybrid"], MEASURE),
+        recall=change(start["alone"], end["alone"], RECALL),
+        steps=tuned.steps,
+        minutes=tuned.minutes,
+    )
     with replacing_folder(kept, settings) as work:
         write_record(work / MEASURED, asdict(measured))
     return measured
 
 
-def _measured(name: str, report: TuningReport, bm25: float, sides: Sequence[ExamAnswers]) -> Measured:
-    start, end = sides
-    queries = list(start.alone.per_query[EXAM_MEASURE])
-    return Measured(
-        collection=name,
-        documents=report.plan.reading.documents,
-        verdict=report.verdict,
-        exam_alone=report.alone[ALL_QUESTIONS],
-        exam_hybrid=report.hybrid[ALL_QUESTIONS],
-        exam_kinds={kind: change.difference for kind, change in report.alone.items() if kind != ALL_QUESTIONS},
-        bm25=bm25,
-        alone=change(start.alone, end.alone, queries),
-        hybrid=change(start.hybrid, end.hybrid, queries),
-        recall=change(start.alone, end.alone, queries, EXAM_RECALL),
-        steps=report.steps,
-        minutes=report.minutes,
-    )
+def _evaluations(model: str, tuned: Path, dataset: Dataset) -> list[dict[str, Evaluation]]:
+    """Search a dataset before and after, by the model `alone` and by all kinds; the dense vectors are the same."""
+    encoded = [
+        encode_dataset(load_encoder(place), dataset, title=title)
+        for title, place in (("before", model), ("after", tuned))
+    ]
+    indexes: dict[Space, SpaceIndex] = {"bm25": lexical_index(dataset)}
+    if (dense := dense_index(encoded[0], load_dense_beside(load_encoder(model)))) is not None:
+        indexes["dense"] = dense
+    found = []
+    for side in encoded:
+        spaces = {"sparse": sparse_index(side), **indexes}
+        retriever = DatasetRetriever("study", dataset, spaces)
+        judged = Judged(retriever, judged_queries(dataset, side.queries), dataset, [MEASURE, RECALL])
+        weights = {"alone": {"sparse": 1.0}, "hybrid": dict.fromkeys(spaces, 1.0)}
+        found.append({name: judged.evaluate(name, each) for name, each in weights.items()})
+    return found
 
 
 def make_toys(folder: Path) -> tuple[Path, str]:

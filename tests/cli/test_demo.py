@@ -1,4 +1,4 @@
-"""The demonstration: its known items, what it says of gains, and its step of tuning."""
+"""The demonstration: its known items, and what it says of gains."""
 
 from __future__ import annotations
 
@@ -14,68 +14,9 @@ from vocable.collection.answers import search
 from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.load import load
-from vocable.errors import ArgumentError
-from vocable.evaluation.cost import Cost
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import compare
-from vocable.tuning.exam import Change
-from vocable.tuning.plan import Plan, Reading, TuningSpeed
-from vocable.tuning.report import ALL_QUESTIONS, TuningReport
-
-KINDS = ("keywords", ALL_QUESTIONS)
-
-
-def report(output: Path) -> TuningReport:
-    found = {kind: Change(80, 0.5, 0.625, 0.1, 0.15) for kind in KINDS}
-    plan = Plan(Reading(400, 0, 20, 1.2, 0.0, 2.0), TuningSpeed(100.0, 1.0), 400, 5.0, 12)
-    return TuningReport(
-        model="vocable-mini",
-        corpus="pydocs:",
-        verdict="better",
-        reason="nDCG@10 up",
-        decided_by=ALL_QUESTIONS,
-        alone=found,
-        hybrid=found,
-        recall=found,
-        costs=[Cost(query_terms=40.0), Cost(query_terms=39.0)],
-        plan=plan,
-        examples=1234,
-        steps=12,
-        minutes=4.0,
-        output=output,
-    )
-
-
-def printed(folder: Path) -> str:
-    text = io.StringIO()
-    demo._tune(folder, Console(file=text, width=400))
-    return text.getvalue()
-
-
-def test_tuning_shows_the_exam_and_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told: list[object] = []
-
-    def tune(*arguments: object, minutes: float) -> TuningReport:
-        told.extend([*arguments, minutes])
-        return report(tmp_path)
-
-    monkeypatch.setattr("vocable.tuning.tune.tune", tune)
-    text = printed(tmp_path)
-    assert told == ["vocable-mini", "pydocs:", tmp_path, demo.TUNING_MINUTES]
-    assert "verdict: better (nDCG@10 up)" in text
-    assert text.count("+0.125") == 2 * len(KINDS)  # alone and with BM25, by kind
-    assert "1,234 questions learned from in 12 steps" in text
-
-
-def test_a_machine_too_slow_for_tuning_goes_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def tune(*arguments: object, minutes: float) -> TuningReport:
-        raise ArgumentError("minutes must be at least 9 on this machine, not 5")
-
-    monkeypatch.setattr("vocable.tuning.tune.tune", tune)
-    left_out, instead = printed(tmp_path).splitlines()
-    assert left_out == "   left out: minutes must be at least 9 on this machine, not 5"
-    assert "vocable tune vocable-mini pydocs:" in instead
 
 
 def test_answers_are_printed_as_a_search_prints_them(

@@ -20,10 +20,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from break_toys import Case, Toys, judge, leftovers, same, small_tuning, to
+from break_toys import Case, Toys, judge, leftovers, same, to
 from preloaded import Command, Hook, Ran, end, run, start
 
 from tests.kill_moments import kill_at_call
+from tests.tuning.small import make_small
 from vocable.core.folders import COMMIT
 from vocable.engines.folder import FolderStore
 
@@ -83,7 +84,7 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
 
 def small_parts() -> None:
     """Work in parts that are small enough for there to be several."""
-    small_tuning()
+    make_small()
     vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 8
     vars(import_module("vocable.encoding.encode"))["PART_SIZE"] = 8
     vars(import_module("vocable.training.example_files"))["CHUNK"] = 16

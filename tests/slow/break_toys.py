@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +18,6 @@ from vocable.core.folders import COMMIT
 from vocable.data import Document
 from vocable.encoding.vectors import read_vectors
 from vocable.engines.folder import OURS, _checksum
-from vocable.tuning.report import Judgment
 
 TUNED_TEXTS = 60  # documents of a tuning
 # Keys of values that differ from one run to the next.
@@ -74,17 +72,11 @@ def changed_commit(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
     file.write_text(json.dumps(values | {"crc32": _checksum(values)}))
 
 
-def small_tuning() -> None:
-    """Make the tunings of this process, and of its forks, small; the exam says that they have made the model better."""
-    make_small()
-    vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: Judgment("better", "", "title")
-
-
 class Toys:
     """A toy model and what the verbs make of it, in one folder: made once, and copied where a case changes it."""
 
     def __init__(self, folder: Path) -> None:
-        small_tuning()
+        make_small()
         self.folder = folder
         self.texts = [
             f"The {name} of chapter {i}: reads, indexes and forgets {name}s."

@@ -13,14 +13,13 @@ from typing import Any
 from tests.kill_moments import kill_at_call
 
 FIGURES = {
-    "FEWEST_DOCUMENTS": 40,
     "QUESTIONS_PER_STEP": 8,
     "MICRO_BATCH": 4,
     "TRAINING_STEPS": 6,
     "SAVE_EVERY": 2,
     "DOCUMENT_LENGTH": 48,
 }
-MODULES = ("exam", "plan", "probes", "recipe", "tune")
+MODULES = ("plan", "probes", "recipe", "tune")
 
 
 def small_figures() -> Iterator[tuple[Any, str, object]]:
@@ -47,20 +46,10 @@ def write_corpus(path: Path, texts: list[str], count: int) -> Path:
     return path
 
 
-def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] | None, better: bool) -> None:
-    """Tune, in a process of its own that is killed at the n-th call of a function of a module, if one is given.
-
-    Args:
-        better: the exam says so, whatever its figures.
-    """
+def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] | None = None) -> None:
+    """Tune, in a process of its own that is killed at the n-th call of a function of a module, if one is given."""
     make_small()
-    vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 16
     vars(os)["fsync"] = lambda file: None  # the power stays on
-    if better:
-        report = import_module("vocable.tuning.report")
-        vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: report.Judgment(
-            "better", "", report.ALL_QUESTIONS
-        )
     if kill is not None:
         kill_at_call(*kill)
     import_module("vocable.tuning.tune").tune(model, corpus, output, device="cpu")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from random import Random
 
 import pytest
@@ -10,18 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import Document
-from vocable.language.languages import stop_words
-from vocable.language.words import spaced_pieces, words
+from vocable.language.words import spaced_pieces
 from vocable.tuning.questions import (
     KEPT_WORDS,
-    KEYWORDS,
     PART_WORDS,
     QUESTION_KINDS,
     QUESTION_WORDS,
     TITLE_WORDS,
     WORDS_BEFORE,
     Kind,
-    Rarity,
+    distinct,
     question,
 )
 
@@ -59,7 +56,7 @@ def test_scripts_without_spaces_give_questions_of_every_kind(language: str) -> N
     title, text = UNSPACED_TEXTS[language]
     for kind in QUESTION_KINDS:
         document = Document("1", text[: len(text) // 3 + 1], title)
-        found = [one for seed in range(8) if (one := question(document, kind, Rarity([text]), seed)) is not None]
+        found = [one for seed in range(8) if (one := question(document, kind, seed)) is not None]
         assert found, kind
         for one in found if kind == "sentence" else []:
             assert 8 <= len(one.query) <= 170
@@ -75,7 +72,7 @@ def page(lines: int = 12, identifier: str = "p", title: str = "A title of words"
 @pytest.mark.slow
 @given(DOCUMENTS, st.sampled_from(QUESTION_KINDS), st.integers(0, 5))
 def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: Kind, seed: int) -> None:
-    found = question(document, kind, Rarity([document.full]), seed)
+    found = question(document, kind, seed)
     if found is None:
         return
     assert found.kind == kind
@@ -84,12 +81,6 @@ def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document,
     assert (rest.id, rest.fields) == (document.id, document.fields)
     texts = (document.full, found.query, rest.full)
     before, asked, after = ([piece.strip() for piece in spaced_pieces(text)] for text in texts)
-    if kind == "keywords":
-        assert rest == document
-        keywords = found.query.split()
-        assert {*keywords} <= {*words(document.full)} - stop_words("en")
-        assert KEYWORDS[0] <= len(keywords) == len({*keywords}) <= KEYWORDS[1]
-        return
     # Nothing is lost and nothing invented: the words of both are those of the document.
     assert sorted(asked + after) == sorted(before)
     assert len(spaced_pieces(rest.text)) >= KEPT_WORDS
@@ -106,18 +97,17 @@ def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document,
 def test_a_question_depends_on_seed_kind_and_document_alone(
     documents: list[Document], seed: int, random: Random
 ) -> None:
-    rarity = Rarity(document.full for document in documents)
     jobs = [(document, kind) for document in documents for kind in QUESTION_KINDS]
-    first = {(document.id, kind): question(document, kind, rarity, seed) for document, kind in jobs}
+    first = {(document.id, kind): question(document, kind, seed) for document, kind in jobs}
     random.shuffle(jobs)
-    assert {(document.id, kind): question(document, kind, rarity, seed) for document, kind in jobs} == first
+    assert {(document.id, kind): question(document, kind, seed) for document, kind in jobs} == first
 
 
 def test_other_seeds_and_ids_give_other_questions() -> None:
-    one, rarity = page(30), Rarity([page(30).full])
+    one = page(30)
     for kind in QUESTION_KINDS[1:]:
-        by_seed = [question(one, kind, rarity, seed) for seed in range(20)]
-        by_id = [question(one._replace(id=f"{i}"), kind, rarity) for i in range(20)]
+        by_seed = [question(one, kind, seed) for seed in range(20)]
+        by_id = [question(one._replace(id=f"{i}"), kind) for i in range(20)]
         for found in (by_seed, by_id):
             assert len({made.query for made in found if made is not None}) > 5
 
@@ -126,25 +116,23 @@ def test_other_seeds_and_ids_give_other_questions() -> None:
     ("document", "kind"),
     [
         (Document("d", "", ""), "title"),
-        (Document("d", "", ""), "keywords"),
         (Document("d", "", ""), "sentence"),
         (Document("d", "One two three four five six seven eight.", "Word"), "title"),  # one word asks nothing
         (Document("d", "One two three four five six seven.", "Two words"), "title"),  # nothing would be left to find
         (Document("d", "One two three four five six seven eight.", " ".join("abc" for _ in range(26))), "title"),
-        (Document("d", "the and of it 12 2024 word"), "keywords"),  # one that is neither a stop word nor a number
         (Document("d", "A single sentence of eleven words gives no third of four."), "sentence"),
         (Document("d", "Too short. " * 30), "sentence"),
         (Document("d", "Again and again and again. " * 20), "sentence"),  # which it still says then
     ],
 )
 def test_documents_that_suit_no_question_have_none(document: Document, kind: Kind) -> None:
-    assert [question(document, kind, Rarity([document.full]), seed) for seed in range(8)] == [None] * 8
+    assert [question(document, kind, seed) for seed in range(8)] == [None] * 8
 
 
 def test_the_limits_of_what_suits_a_kind() -> None:
     text = "One two three four five six seven eight."
     for title in ("Two words", " ".join(["word"] * TITLE_WORDS[1])):
-        found = question(Document("d", text, title), "title", Rarity([]))
+        found = question(Document("d", text, title), "title")
         assert found is not None
         assert found.query == title
 
@@ -154,7 +142,7 @@ def test_an_only_sentence_gives_a_third_of_itself(count: int) -> None:
     parts = [f"w{number}" for number in range(count)]
     queries = set()
     for seed in range(12):
-        cut = question(Document("d", " ".join(parts)), "sentence", Rarity([]), seed)
+        cut = question(Document("d", " ".join(parts)), "sentence", seed)
         assert cut is not None
         queries.add(cut.query)
         assert sorted(cut.query.split() + cut.document.text.split()) == sorted(parts)
@@ -166,7 +154,7 @@ def test_an_only_sentence_gives_a_third_of_itself(count: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_the_part_of_a_document_surrounds_the_place_of_the_question(seed: int) -> None:
     document = page(60)
-    asked = question(document, "sentence", Rarity([]), seed)
+    asked = question(document, "sentence", seed)
     assert asked is not None
     assert (asked.part.id, asked.part.title) == (document.id, document.title)
     assert asked.document.text.endswith(asked.part.text)  # the rest from there
@@ -178,8 +166,8 @@ def test_the_part_of_a_document_surrounds_the_place_of_the_question(seed: int) -
 
 
 def test_a_sentence_is_often_the_first() -> None:
-    one, rarity = page(12), Rarity([])
-    found = [question(one, "sentence", rarity, seed) for seed in range(400)]
+    one = page(12)
+    found = [question(one, "sentence", seed) for seed in range(400)]
     starts = [made.query.split()[1] for made in found if made is not None]
     assert len(starts) == 400
     assert 0.45 < starts.count("0") / 400 < 0.65  # every other time, and one of twelve at random
@@ -188,26 +176,11 @@ def test_a_sentence_is_often_the_first() -> None:
     assert 0.55 < sentences.count(1) / 400 < 0.8
 
 
-def test_rarity_is_the_count_of_documents() -> None:
-    texts = ["cats purr cats", "cats bark", "dogs bark", "owls"]
-    rarity = Rarity(texts)
-    for word in ("cats", "bark", "owls", "purr"):
-        df = sum(word in text.split() for text in texts)
-        assert rarity(word) == pytest.approx(math.log(1 + 4 / df))
-    assert rarity("unheard") == rarity("owls")
-    assert Rarity([])("word") == pytest.approx(math.log(2))
-
-
-def test_rarer_and_more_frequent_words_are_drawn_oftener() -> None:
-    common, rare = [f"common{i}" for i in range(8)], [f"rare{i}" for i in range(8)]
-    others = [" ".join(common)] * 200
-    rarity, drawn = Rarity([*others, " ".join(common + rare)]), {"common": 0, "rare": 0, "often": 0}
-    text = " ".join([*common, *rare, *["often0"] * 9])
-    for number in range(300):
-        found = question(Document(f"{number}", text), "keywords", rarity)
-        assert found is not None
-        for word in found.query.split():
-            drawn[word.rstrip("0123456789")] += 1
-        assert found.query.split() == [word for word in dict.fromkeys(text.split()) if word in found.query.split()]
-    assert drawn["rare"] > 3 * drawn["common"]  # weights ln 202 and ln 2
-    assert drawn["often"] > 1.5 * drawn["rare"] / 8  # of the weight of a rare one, times the root of nine
+@given(st.lists(st.text(alphabet="ab. \u200bA猫", max_size=6), max_size=20))
+def test_distinct_documents_have_different_words(texts: list[str]) -> None:
+    kept, left = distinct(Document(f"{row}", text) for row, text in enumerate(texts))
+    keys = [" ".join(text.lower().replace(".", " ").replace("\u200b", " ").split()) for text in texts]
+    first = [f"{row}" for row, key in enumerate(keys) if key and key not in keys[:row]]
+    if "猫" not in "".join(texts):  # whose runs are cut into pairs
+        assert [one.id for one in kept] == first
+    assert len(kept) + left == len(texts)

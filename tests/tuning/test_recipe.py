@@ -14,15 +14,15 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
+from vocable.collection.collection import Collection
+from vocable.collection.index import index
 from vocable.data import Document, Query
 from vocable.encoding.encode import encode
 from vocable.errors import ModelError
-from vocable.evaluation.encoded import Encoded, encode_dataset
 from vocable.indexes.bm25 import BM25Index
 from vocable.training.recipe_files import make_recipe
 from vocable.tuning import recipe as module
-from vocable.tuning.exam import Exam, make_exam
-from vocable.tuning.questions import LEARNED_KINDS, Rarity, question
+from vocable.tuning.questions import QUESTION_KINDS, question
 from vocable.tuning.recipe import (
     DOCUMENT_COST,
     DRAWS,
@@ -42,84 +42,77 @@ WEIGHTS = st.floats(0, 4, width=32)
 
 
 @pytest.fixture
-def exam(page_documents: list[Document]) -> Exam:
-    return make_exam(page_documents, Rarity(one.full for one in page_documents), 0)
-
-
-@pytest.fixture
-def collection(toy_model: SparseEncoder, exam: Exam) -> Encoded:
-    return encode_dataset(toy_model, exam.dataset)
+def searched(toy_model: SparseEncoder, page_documents: list[Document]) -> Collection:
+    return index(toy_model, page_documents, long_documents="truncate")
 
 
 def test_made_examples_are_questions_of_the_documents(many: list[Document]) -> None:
-    rarity = Rarity(one.full for one in many)
-    found = made_examples(many, rarity, 3, 10**6)
+    found = made_examples(many, 3, 10**6)
     possible = {
         (made.query, made.part.full)
         for document in many
-        for kind in LEARNED_KINDS
+        for kind in QUESTION_KINDS
         for number in range(2 * DRAWS)
-        if (made := question(document, kind, rarity, 3 + number)) is not None
+        if (made := question(document, kind, 3 + number)) is not None
     }
     assert {(one.query, one.positive) for one in found} <= possible
     assert len({one.query for one in found}) == len(found)
     assert all(one.query not in one.positive for one in found if len(one.query.split()) > 3)
     most = Counter(one.positive.split(maxsplit=9)[-1] for one in found)
-    assert max(most.values()) <= DRAWS * len(LEARNED_KINDS)
-    assert made_examples(many, rarity, 3, 10**6) == found
-    assert made_examples(many, rarity, 3, 50) == found[:50]  # the rest follows
-    assert made_examples(many, rarity, 4, 50) != found[:50]
-    assert made_examples([], rarity, 0, 10) == []
-    assert made_examples([Document("d", "short")], rarity, 0, 10) == []
+    assert max(most.values()) <= DRAWS * len(QUESTION_KINDS)
+    assert made_examples(many, 3, 10**6) == found
+    assert made_examples(many, 3, 50) == found[:50]  # the rest follows
+    assert made_examples(many, 4, 50) != found[:50]
+    assert made_examples([], 0, 10) == []
+    assert made_examples([Document("d", "short")], 0, 10) == []
 
 
 def test_each_document_gives_one_before_any_gives_two(page_documents: list[Document]) -> None:
-    rarity = Rarity(one.full for one in page_documents)
-    found = made_examples(page_documents, rarity, 0, len(page_documents) // 2)
+    found = made_examples(page_documents, 0, len(page_documents) // 2)
     titles = {one.title: one.id for one in page_documents}
     owners = [titles.get(one.query) or next(d.id for d in page_documents if one.query in d.text) for one in found]
     assert len({*owners}) == len(owners)
 
 
 def test_queries_of_people_where_model_and_bm25_agree(
-    collection: Encoded, toy_model: SparseEncoder, exam: Exam, page_documents: list[Document]
+    searched: Collection, toy_model: SparseEncoder, page_documents: list[Document]
 ) -> None:
     texts = [text for one in page_documents for text in one.text.split(". ")[:8]] + ["zebra", "the old fox", "☃"]
-    found = asked_examples([Query(f"{i}", text) for i, text in enumerate(texts)], collection, exam.training)
-    learned, documents = {one.id for one in exam.training}, exam.dataset.documents
-    rows = [row for row, one in enumerate(documents) if one.id in learned]
-    full = [documents[row].full for row in rows]
+    found = asked_examples([Query(f"{i}", text) for i, text in enumerate(texts)], page_documents, searched)
+    full = [one.full for one in page_documents]
     scores = encode(toy_model, texts, "query").toarray() @ encode(toy_model, full, "document").toarray().T
-    lexical = BM25Index([one.full for one in documents])
-    words = lexical.search(texts, len(documents))
+    by_words = BM25Index(full).search(texts, 1)
     expected = []
     for row, text in enumerate(texts):
-        hits = [hit for hit in words.rows[row].tolist() if hit in rows]
-        if hits and scores[row].max() > 0 and rows[int(scores[row].argmax())] == hits[0]:
-            expected.append((text, documents[hits[0]].full))
+        first = int(by_words.rows[row, 0])
+        if first >= 0 and scores[row].max() > 0 and int(scores[row].argmax()) == first:
+            expected.append((text, full[first]))
     assert [(one.query, one.positive) for one in found] == expected
     assert 0 < len(found) < len(texts)
+    assert asked_examples([], page_documents, searched) == []
 
 
 def test_a_written_question_finds_its_document(
     seq2seq: Path,  # noqa: F811
-    collection: Encoded,
-    exam: Exam,
+    searched: Collection,
+    page_documents: list[Document],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = written_examples(str(seq2seq), exam.training, collection, 30, 1, "cpu")
-    assert found == written_examples(str(seq2seq), exam.training, collection, 30, 1, "cpu")
-    assert found != written_examples(str(seq2seq), exam.training, collection, 30, 2, "cpu")
+    found = written_examples(str(seq2seq), page_documents, searched, 30, 1, "cpu")
+    assert found == written_examples(str(seq2seq), page_documents, searched, 30, 1, "cpu")
+    assert found != written_examples(str(seq2seq), page_documents, searched, 30, 2, "cpu")
     assert len(found) <= 30
-    assert {one.positive for one in found} <= {one.full for one in exam.training}
+    assert {one.positive for one in found} <= {one.full for one in page_documents}
     # Questions whose words name the document, none, and another's words.
-    learned, own = list(exam.training), np.random.default_rng(1).permutation(len(exam.training))[:4].tolist()
-    other = next(one for one in learned if one not in [learned[row] for row in own])
-    written = [[learned[own[0]].full], [""], [other.full], [""]]
+    own = np.random.default_rng(1).permutation(len(page_documents))[:4].tolist()
+    other = next(one for one in page_documents if one not in [page_documents[row] for row in own])
+    written = [[page_documents[own[0]].full], [""], [other.full], [""]]
     monkeypatch.setattr(module, "generate", lambda *arguments, **options: written)
-    monkeypatch.setattr(module, "ROUND_TRIP", 1)
-    found = written_examples(str(seq2seq), learned, collection, 4, 1, "cpu")
-    assert [(one.query, one.positive) for one in found] == [(written[0][0], learned[own[0]].full)]
+    monkeypatch.setattr(module, "ROUND_TRIP", 3)
+    found = written_examples(str(seq2seq), page_documents, searched, 4, 1, "cpu")
+    assert [(one.query, one.positive) for one in found] == [(written[0][0], page_documents[own[0]].full)]
+    monkeypatch.setattr(module, "generate", lambda *arguments, **options: [[""]] * 4)
+    assert written_examples(str(seq2seq), page_documents, searched, 4, 1, "cpu") == []
 
 
 @given(arrays(np.float32, (3, 5), elements=WEIGHTS), arrays(np.float32, (6, 5), elements=WEIGHTS))

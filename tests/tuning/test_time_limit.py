@@ -15,7 +15,7 @@ from vocable.tuning.plan import EXPORT_STEPS, Plan, Reading, TuningSpeed
 from vocable.tuning.time_limit import FILLED, STEPS_FILE, TimeLimit
 
 READING = Reading(1_000, 0, 80, 1.2, 0.0, 6.0)
-PLAN = Plan(READING, TuningSpeed(100.0, 10.0), 1_000, minutes=10.0, steps=40)  # 20 s of encoding, 400 s of training
+PLAN = Plan(READING, TuningSpeed(100.0, 10.0), 1_000, minutes=10.0, steps=40)  # 400 s of training
 
 
 def trained(seconds: Callable[[int], float], work: Path, plan: Plan = PLAN, first: int = 0) -> tuple[int, list[float]]:
@@ -26,7 +26,7 @@ def trained(seconds: Callable[[int], float], work: Path, plan: Plan = PLAN, firs
     for _ in range(first):
         optimizer.step()
         scheduler.step()
-    limit = TimeLimit(plan, plan.stages(asked=False, graph=True), 0.0, work, lambda: now)
+    limit = TimeLimit(plan, plan.stages(graph=True), 0.0, work, lambda: now)
     state, control, rates = TrainerState(global_step=first, max_steps=plan.steps), TrainerControl(), []
     limit.on_train_begin(None, state, control)
     while not control.should_training_stop:
@@ -53,8 +53,8 @@ def test_a_machine_as_fast_as_planned_trains_all_steps_without_a_word(
 
 def test_a_slow_machine_trains_fewer_steps_and_ends_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     steps, rates = trained(lambda step: 30.0, tmp_path)
-    # Three steps took 90 s; the stages after the training take three times the planned (4 steps and 20 s of encoding).
-    left = 600 - 90 - 3 * (EXPORT_STEPS * 10 + 20)
+    # Three steps took 90 s; the stages after the training take three times the planned (of 4 steps).
+    left = 600 - 90 - 3 * EXPORT_STEPS * 10
     assert steps == 3 + int(FILLED * left / 30)
     assert caplog.messages == [
         f"plan: a training step takes 30.0 s, planned were 10.0 s: {steps} of 40 steps fit into 10 minutes"
@@ -80,7 +80,7 @@ def test_without_time_the_training_ends_at_once(tmp_path: Path) -> None:
 def test_the_plan_is_told_again_if_the_speed_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         trained(lambda step: 4.0, tmp_path)
-    # 12 s, 37 steps of 4 s, and two fifths of the 60 planned seconds afterwards: 184 s.
+    # 12 s, 37 steps of 4 s, and two fifths of the 40 planned seconds afterwards: 176 s.
     assert caplog.messages == ["plan: a training step takes 4.0 s, planned were 10.0 s: about 3 of 10 minutes"]
 
 

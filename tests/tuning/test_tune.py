@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from tests.forks import Fork
 from tests.tuning.small import FIGURES, small_figures, tune_small
-from vocable.core.storage import read_record
 from vocable.data import Document, read_examples
 from vocable.encoding.encode import encode
 from vocable.encoding.graph import GraphModel
@@ -27,18 +26,14 @@ from vocable.torch_models.export import export_model
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.train import train
 from vocable.tuning import tune as module
-from vocable.tuning.exam import ASKED
-from vocable.tuning.plan import Plan
-from vocable.tuning.questions import QUESTION_KINDS
-from vocable.tuning.report import ALL_QUESTIONS, REPORT, TRAINED, Judgment, TuningReport
+from vocable.tuning.plan import TUNING_FILE, Plan, Tuned
 from vocable.tuning.tune import tune
 
-FILES = {"index.html", "report.json", "recipe.yaml", "examples.jsonl", "settings.json", "model.safetensors"}
-BETTER, WORSE = (Judgment(verdict, "as the test wants it", ALL_QUESTIONS) for verdict in ("better", "worse"))
+FILES = {TUNING_FILE, "recipe.yaml", "examples.jsonl", "settings.json", "model.safetensors"}
 MOMENTS = (  # of kills, in order: before the function's n-th call
     ("vocable.tuning.tune", "measure_scale", 1),  # the plan and the examples are written
     ("transformers.trainer", "Trainer._save_rng_state", 2),  # in the middle of the training
-    ("vocable.encoding.stream", "write_vectors", 3),  # in the middle of the encoding
+    ("vocable.tuning.tune", "Tuning.assemble", 1),  # the model is trained
 )
 
 
@@ -56,45 +51,27 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     return {name: weight.float().numpy() for name, weight in load_file(folder / "model.safetensors").items()}
 
 
-def verdict_is(monkeypatch: pytest.MonkeyPatch, said: Judgment) -> None:
-    monkeypatch.setattr(module, "judge", lambda changes: said)
-
-
 @pytest.mark.slow
-def test_the_better_model_and_the_recipe_that_makes_it_again(
+def test_the_tuned_model_and_the_recipe_that_makes_it_again(
     model: str, pages: Path, page_documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verdict_is(monkeypatch, BETTER)
     output = tmp_path / "out"
-    report = tune(model, pages, output, device="cpu")
-    assert isinstance(report, TuningReport)
+    tuned = tune(model, pages, output, device="cpu")
+    assert isinstance(tuned, Tuned)
     assert names(tmp_path) == {"out"}
     assert names(output) >= FILES
-    assert {path.stat().st_mode for path in output.iterdir() if path.is_file()} == {
-        (output / "index.html").stat().st_mode
-    }
-    assert (report.verdict, report.model, report.corpus, report.output) == ("better", model, str(pages), output)
-    assert read_record(output / REPORT, TuningReport) == report
-    assert (output / "README.md").read_text(encoding="utf-8").endswith(report.section())
-    assert {*report.alone} == {*QUESTION_KINDS, ALL_QUESTIONS} == {*report.hybrid} == {*report.recall}
-    asked = {kind: one.queries for kind, one in report.alone.items()}
-    assert asked[ALL_QUESTIONS] == asked["title"] + asked["sentence"] == asked["keywords"] == len(page_documents) // 5
-    assert len(report.costs) == 2
-    # What was learned from are titles and sentences of documents, none of the exam's.
+    assert (tuned.model, tuned.corpus, tuned.output) == (model, str(pages), output)
+    assert Tuned.read(output) == tuned
+    # What was learned from are titles and sentences of the documents.
     examples = list(read_examples(str(output / "examples.jsonl")))
-    assert report.examples == len(examples)
-    assert report.steps == FIGURES["TRAINING_STEPS"]
-    learned = set()
+    assert (tuned.examples, tuned.steps) == (len(examples), FIGURES["TRAINING_STEPS"])
     for one in examples:
-        for document in page_documents:
-            if one.query == document.title or one.query in document.text:
-                learned.add(document.id)
-                assert not {*f"{one.query} {one.positive}".split()} - {*document.full.split()}
-    assert 0 < len(learned) <= len(page_documents) - asked[ALL_QUESTIONS]
-    # The recipe makes the same weights.
+        [document] = [each for each in page_documents if one.query == each.title or one.query in each.text]
+        assert not {*f"{one.query} {one.positive}".split()} - {*document.full.split()}
+    # The recipe makes the same weights,
     recipe = yaml.safe_load((output / "recipe.yaml").read_text(encoding="utf-8"))
     assert (recipe["model"], recipe["training"]["batch_size"]) == (model, FIGURES["QUESTIONS_PER_STEP"])
-    # from anywhere, when it was moved
+    # from anywhere, when it was moved.
     output.rename(moved := tmp_path / "moved")
     monkeypatch.chdir(moved)
     train("recipe.yaml", tmp_path / "again")
@@ -105,37 +82,21 @@ def test_the_better_model_and_the_recipe_that_makes_it_again(
         np.testing.assert_array_equal(weight, again[name])
     assert any((weight != before[name]).any() for name, weight in mine.items())
     assert encode(load(output), ["the old fox"]).nnz > 0
-
-
-@pytest.mark.slow
-def test_a_worse_model_stays_beside_the_initial_model(
-    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verdict_is(monkeypatch, WORSE)
-    report = tune(model, pages, tmp_path / "out", device="cpu")
-    assert report.verdict == "worse"  # type: ignore[union-attr]
-    assert names(tmp_path / "out") >= FILES | {TRAINED}
-    texts = ["the old fox reads books", "posting lists"]
-    for role in ("query", "document"):
-        one, other = (encode(load(place, device="cpu"), texts, role) for place in (model, tmp_path / "out"))
-        np.testing.assert_array_equal(one.toarray(), other.toarray())
-        trained = encode(load(tmp_path / "out" / TRAINED, device="cpu"), texts, role)
-        assert (one.toarray() != trained.toarray()).any()
     # The same again finds the result; other settings are refused, and nothing changes.
-    kept = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    kept = {path: path.read_bytes() for path in output.iterdir() if path.is_file()}
     monkeypatch.setattr(module, "load_sparse_encoder", None)
-    assert tune(model, pages, tmp_path / "out", device="cpu") == report
-    assert tune(model, pages, tmp_path / "out", device="cpu", minutes=5) == report
+    assert tune(model, pages, output, device="cpu") == tuned
+    assert tune(model, pages, output, device="cpu", minutes=5) == tuned
     for name, value in (("seed", 1), ("generator", "t5")):
         with pytest.raises(ArgumentError, match=name):
-            tune(model, pages, tmp_path / "out", device="cpu", **{name: value})
-    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == kept
+            tune(model, pages, output, device="cpu", **{name: value})
+    assert {path: path.read_bytes() for path in output.iterdir() if path.is_file()} == kept
 
 
 def test_a_dry_run_writes_nothing(model: str, pages: Path, tmp_path: Path) -> None:
     plan = tune(model, pages, tmp_path / "out", device="cpu", dry_run=True)
     assert isinstance(plan, Plan)
-    assert (plan.collection, plan.steps, plan.reading.documents) == (90, FIGURES["TRAINING_STEPS"], 90)
+    assert (plan.documents, plan.steps, plan.reading.documents) == (90, FIGURES["TRAINING_STEPS"], 90)
     assert not names(tmp_path)
 
 
@@ -148,62 +109,36 @@ def test_a_tuning_reads_every_kind_of_source(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queries, judgments = tmp_path / "queries.tsv", tmp_path / "qrels.tsv"
+    queries = tmp_path / "queries.tsv"
     texts = [sentence for one in page_documents for sentence in one.text.split(". ")[:4]]
     queries.write_text("".join(f"{row}\t{text}\n" for row, text in enumerate(texts)), encoding="utf-8")
-    rows = [f"{row}\t{page_documents[row // 4].id}\t1\n" for row in range(0, 40, 4)] + ["1\tnowhere\t1\n"]
-    judgments.write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
     written: list[Any] = []
     whole = module.written_examples
     monkeypatch.setattr(module, "written_examples", lambda *given: written.extend(whole(*given)) or written)
-    report = tune(
-        *(model, pages, tmp_path / "out"),
-        device="cpu",
-        queries=str(queries),
-        judgments=str(judgments),
-        generator=str(seq2seq),
-    )
-    assert isinstance(report, TuningReport)
-    assert report.alone[ASKED].queries == 10
-    assert report.alone[ALL_QUESTIONS].queries == 18
+    tune(model, pages, tmp_path / "out", device="cpu", queries=str(queries), generator=str(seq2seq))
     examples = list(read_examples(str(tmp_path / "out" / "examples.jsonl")))
     learned = {one.query for one in examples}
-    judged, unjudged = {texts[row] for row in range(0, 40, 4)}, {text for row, text in enumerate(texts) if row % 4}
-    assert learned & unjudged
-    assert not learned & judged
-    assert len({one.query for one in examples}) == len(examples)
+    assert learned & {*texts}
+    assert len(learned) == len(examples)
     assert {one.query for one in written} <= learned
-    assert report.decided_by == ASKED
 
 
-def test_a_collapse_leaves_the_model_and_says_so(
-    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_collapse_writes_nothing(model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def collapse(*_: object) -> None:
         raise CollapseError("step 3: all scores are the same")
 
     monkeypatch.setattr(module, "carry_out", collapse)
-    report = tune(model, pages, tmp_path / "out", device="cpu")
-    assert isinstance(report, TuningReport)
-    assert report.verdict == "worse"
-    assert not (tmp_path / "out" / TRAINED).exists()
-    assert "collapsed" in report.reason
-    assert "step 3: all scores are the same" in caplog.text
-    assert report.alone[ALL_QUESTIONS].difference == 0
-    assert read_record(tmp_path / "out" / REPORT, TuningReport) == report
-    before, after = weights(Path(model)), weights(tmp_path / "out")
-    assert all((after[name] == weight).all() for name, weight in before.items() if name in after)
+    with pytest.raises(CollapseError):
+        tune(model, pages, tmp_path / "out", device="cpu")
+    assert not names(tmp_path)
 
 
-@pytest.mark.parametrize("count", [1, 39])
-def test_a_tuning_of_too_few_documents_is_refused(model: str, pages: Path, tmp_path: Path, count: int) -> None:
-    lines = pages.read_text(encoding="utf-8").splitlines()[:count]
-    repeated = [json.dumps(json.loads(line) | {"_id": f"copy{row}"}) for row, line in enumerate(lines)]
-    (tmp_path / "few.jsonl").write_text("\n".join([*lines, *repeated]), encoding="utf-8")
+def test_a_tuning_without_documents_is_refused(model: str, tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").write_text('{"_id": "1", "text": "..."}\n', encoding="utf-8")
     for dry_run in (False, True):
-        with pytest.raises(DataError, match=f"^{count} .* 40; "):
-            tune(model, tmp_path / "few.jsonl", tmp_path / "out", device="cpu", dry_run=dry_run)
-    assert names(tmp_path) == {"few.jsonl"}
+        with pytest.raises(DataError, match="no documents to learn from"):
+            tune(model, tmp_path / "none.jsonl", tmp_path / "out", device="cpu", dry_run=dry_run)
+    assert names(tmp_path) == {"none.jsonl"}
 
 
 def test_repeated_and_empty_documents_are_counted(model: str, pages: Path, tmp_path: Path) -> None:
@@ -213,7 +148,7 @@ def test_repeated_and_empty_documents_are_counted(model: str, pages: Path, tmp_p
     (tmp_path / "more.jsonl").write_text("\n".join([*lines, *more]), encoding="utf-8")
     plan = tune(model, tmp_path / "more.jsonl", tmp_path / "out", device="cpu", dry_run=True)
     assert isinstance(plan, Plan)
-    assert (plan.reading.documents, plan.reading.repeated, plan.collection) == (181, 91, 90)
+    assert (plan.reading.documents, plan.reading.repeated, plan.documents) == (181, 91, 90)
 
 
 def test_another_language_and_texts_that_ask_nothing(model: str, tmp_path: Path, toy_texts: list[str]) -> None:
@@ -238,27 +173,21 @@ def test_a_tuning_of_too_few_minutes_is_refused(model: str, pages: Path, tmp_pat
 @pytest.mark.slow
 def test_a_tuning_that_is_killed_at_three_moments_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    with Fork(tune_small, model, str(pages), str(whole), None, True) as process:
+    with Fork(tune_small, model, str(pages), str(whole)) as process:
         assert process.communicate()[1] is not None
         assert process.wait() == 0
     for moment in MOMENTS:
-        with Fork(tune_small, model, str(pages), str(broken), moment, True) as process:
+        with Fork(tune_small, model, str(pages), str(broken), moment) as process:
             error = process.communicate()[1]
             assert process.wait() == -signal.SIGKILL, (moment, error)
         assert names(tmp_path) - {"whole"} == {"broken.partial"}
-    with Fork(tune_small, model, str(pages), str(broken), None, True) as process:
+    with Fork(tune_small, model, str(pages), str(broken)) as process:
         error = process.communicate()[1]
         assert process.wait() == 0, error
     assert names(tmp_path) == {"whole", "broken"}
     assert names(whole) == names(broken)
     for name in ("model.safetensors", "examples.jsonl"):
         assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
-    first, second = (read_record(one / REPORT, TuningReport) for one in (whole, broken))
-    assert (first.alone, first.hybrid, first.recall) == (
-        second.alone,
-        second.hybrid,
-        second.recall,
-    )
     recipes = [yaml.safe_load((one / "recipe.yaml").read_text(encoding="utf-8")) for one in (whole, broken)]
     assert recipes[0] == recipes[1]
 
@@ -273,34 +202,24 @@ def place(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verdict", [BETTER, WORSE])
-def test_a_model_with_a_graph_keeps_one(
-    place: Path, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Judgment
-) -> None:
-    verdict_is(monkeypatch, verdict)
-    output = tmp_path / "out"
-    report = tune(place, pages, output, device="cpu")
-    assert isinstance(report, TuningReport)
+def test_a_model_with_a_graph_keeps_one(place: Path, pages: Path, tmp_path: Path) -> None:
+    tune(place, pages, tmp_path / "out", device="cpu")
     texts = ["the old fox reads books", "posting lists"]
-    folders = [output] if verdict == BETTER else [output, output / TRAINED]
-    for folder in folders:
-        graph = load_encoder(folder, "cpu")
-        assert isinstance(graph, GraphModel)
-        by_graph, by_torch = (encode(one, texts).toarray() for one in (graph, load(folder, runtime="torch")))
-        np.testing.assert_allclose(by_graph, by_torch, atol=0.02)  # the exported weights are bfloat16
-    if verdict == WORSE:
-        assert {path.name for path in place.iterdir()} <= names(output)
+    graph = load_encoder(tmp_path / "out", "cpu")
+    assert isinstance(graph, GraphModel)
+    by_graph, by_torch = (encode(one, texts).toarray() for one in (graph, load(tmp_path / "out", runtime="torch")))
+    np.testing.assert_allclose(by_graph, by_torch, atol=0.02)  # the exported weights are bfloat16
 
 
 @pytest.mark.slow
 def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    with Fork(tune_small, model, str(pages), str(output), None, True) as first:
+    with Fork(tune_small, model, str(pages), str(output)) as first:
         until = monotonic() + 60
         while not (tmp_path / "out.partial" / "settings.json").exists():
             assert monotonic() < until
             sleep(0.01)
-        with Fork(tune_small, model, str(pages), str(output), None, True) as second:
+        with Fork(tune_small, model, str(pages), str(output)) as second:
             error = second.communicate()[1]
             assert second.wait() == 1
         assert "InUseError: " in error.splitlines()[-1]

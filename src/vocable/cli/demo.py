@@ -1,13 +1,9 @@
-"""The demonstration: index, search, explain, compare and evaluate on real documents in half a minute.
-
-If the extra `train` is installed, the demonstration also tunes the model on this corpus, and shows whether tuning paid.
-"""
+"""The demonstration: index, search, explain, compare and evaluate on real documents in half a minute."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +24,6 @@ from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, encoding_model
 from vocable.engines.protocols import Space
-from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.encoded import encode_dataset
 from vocable.evaluation.plans import Judged
@@ -59,21 +54,15 @@ EVERY = 3  # of all modules every third known item of the test is used: enough t
 MEASURE = "nDCG@10"
 MEDIAN_OF = 40  # timed answers
 DEFAULT_OUTPUT = "vocable-demo"
-TUNING_MINUTES = 6  # the plan takes 85 % of them
-TUNING = (
-    "pip install 'vocable[train]' (in a checkout: make demo-train) adds training, and here five minutes of tuning on "
-    "this documentation, with an exam before and after that shows whether it paid."
-)
 
 
 def demo(output: str | Path = DEFAULT_OUTPUT, *, whole: bool = False, serve: bool = False) -> None:
     """See it all work, on Python's documentation.
 
-    It indexes, searches, explains and compares with BM25. With the extra train it also tunes the model, about five
-    minutes, and shows whether that paid. A second run reuses the index and the tuned model.
+    It indexes, searches, explains and compares with BM25. A second run reuses the index.
 
     Args:
-        output: folder that keeps indexes and model.
+        output: folder that keeps the indexes.
         whole: take all modules, some minutes, and not the twelve of the default.
         serve: show the index on a page in the browser, until Ctrl-C.
     """
@@ -82,7 +71,6 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, whole: bool = False, serve: boo
         _serve(folder, console, whole=whole)
         return
     # Each step prints its title, its result and its seconds.
-    trains = all(map(find_spec, TRAIN))
     with _step(console, f"1  Load the built-in model, {BUILT_IN_MODEL}"):
         model = load_encoder(BUILT_IN_MODEL)
         console.print(f"   {len(model.terms):,} output terms; runtime {model.runtime}, {model.dtype}")
@@ -98,11 +86,6 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, whole: bool = False, serve: boo
         console.print(systems.table())
         for line in changes(systems):
             console.print(f"   {line}")
-    if trains:
-        with _step(console, "5  Tune the model on all docstrings, and ask both about docstrings not learned from"):
-            _tune(folder / "tuned", console)
-    else:
-        console.print(f"\n{escape(TUNING)}")
     _next(folder, console, whole=whole)
 
 
@@ -186,24 +169,6 @@ def _ask(console: Console, model: Model, collection: Collection) -> None:
                 reasons = shortened(f"because of {', '.join(shares)}", max(20, line_width() - INDENT))
                 console.print(f"{' ' * INDENT}{escape(reasons)}", style="dim")
     console.print(f"\n   {ranked_by(answers.plan.weights)}")
-
-
-def _tune(folder: Path, console: Console) -> None:
-    """Tune the model on the documentation, or read the report of an earlier run."""
-    from vocable.tuning.report import TuningReport
-    from vocable.tuning.tune import tune
-
-    try:
-        report = tune(BUILT_IN_MODEL, "pydocs:", folder, minutes=TUNING_MINUTES)
-    except ArgumentError as error:  # the machine is too slow to tune in this time
-        console.print(f"   left out: {escape(str(error))}")
-        console.print(f"   with more time: vocable tune {BUILT_IN_MODEL} pydocs: -o {quoted(folder)}")
-        return
-    assert isinstance(report, TuningReport)
-    for table in report.tables()[:2]:
-        console.print(table)
-    console.print(f"   verdict: {report.verdict} ({escape(report.reason)})", highlight=False)
-    console.print(f"   {report.note()}; report: {folder / 'index.html'}", highlight=False)
 
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:

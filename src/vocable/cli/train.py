@@ -13,24 +13,23 @@ from vocable.cli.repeated import once, verb_settings
 
 
 def _tune(dry_run: bool = False, **given: Any) -> Outcome:
-    report: Any = None if dry_run else _kept_tuning(given)
-    report = vo.tune(dry_run=dry_run, **given) if report is None else report
-    if not hasattr(report, "next_commands"):  # the plan of a dry run
-        return Outcome(report, written=())
+    tuned: Any = None if dry_run else _kept_tuning(given)
+    tuned = vo.tune(dry_run=dry_run, **given) if tuned is None else tuned
+    if not hasattr(tuned, "next_command"):  # the plan of a dry run
+        return Outcome(tuned, written=())
     skipped = f" --skip-bad {given['skip_bad']}" if given.get("skip_bad") else ""
-    written = [given["output"], Path(given["output"], "index.html")]
-    return Outcome(report, report.next_commands()[0] + skipped, written=written)
+    return Outcome(tuned, tuned.next_command() + skipped)
 
 
 def _kept_tuning(given: Mapping[str, Any]) -> Any:
-    """Return the report of an equal call that has ended, without PyTorch; None without such a call."""
+    """Return the result of an equal call that has ended, without PyTorch; None without such a call."""
     from vocable.core.storage import finished
 
     if not finished(given["output"], verb_settings("tune", given)):
         return None
-    from vocable.tuning.report import TuningReport
+    from vocable.tuning.plan import Tuned
 
-    return TuningReport.read(given["output"])
+    return Tuned.read(given["output"])
 
 
 def _train(variants: list[str] | None = None, **given: Any) -> Outcome:
@@ -81,7 +80,7 @@ TRAINING_COMMANDS = (
         "vocable-mini docs/ -o my-model --minutes 30",
         _tune,
         "named resumes",
-        sources="corpus queries judgments",
+        sources="corpus queries",
     ),
     Command("train", "recipe", "my-pairs -o my-model --override training.steps=200", _train, "resumes"),
     Command("recipes", "name", "my-pairs"),

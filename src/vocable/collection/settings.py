@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-from pydantic import TypeAdapter, ValidationError
-
-from vocable.core.faults import said
+from vocable.core.records import WrongRecordError, as_record
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
@@ -57,21 +54,14 @@ class CollectionSettings:
         return (*["sparse"] * bool(self.meta.size), *["bm25"] * self.bm25, *["dense"] * (self.dense is not None))
 
 
-@cache
-def _adapter() -> TypeAdapter[CollectionSettings]:
-    return TypeAdapter(CollectionSettings)  # which takes 20 ms
-
-
 def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:
     """Return the settings of a store as a record; `VectorsError` if they are not the settings of a collection."""
     try:
-        checked = _adapter().validate_python(settings, extra="forbid")
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        if first["type"] in ("missing", "unexpected_keyword_argument"):
-            raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {said(name, first)})") from error
-        raise VectorsError(f"{place}: the index is damaged: its settings: {said(name, first)}") from error
+        checked = as_record(settings, CollectionSettings)
+    except WrongRecordError as error:
+        if error.keys:
+            raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {error})") from error
+        raise VectorsError(f"{place}: the index is damaged: its settings: {error}") from error
     checked = replace(checked, limits=check(DocumentEncoding, checked.limits))
     in_passages = checked.limits["long_documents"] == "passages"
     if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:

@@ -70,10 +70,10 @@ def suggestion(collection: Collection, text: str) -> str | None:
     A collection on a server suggests nothing, since it has only hashes of words. A word that is a term of the model is
     right, if the model is loaded already; this function never loads a model.
     """
-    replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
-    known = collection.models.loaded.columns if loaded else {}
-    nearest_words = dict[str, str | None]()
-    for (start, end), is_unknown in _are_unknown(collection, text).items():
+    are_unknown, loaded = _are_unknown(collection, text), "loaded" in vars(collection.models)
+    known = collection.models.loaded.columns if loaded and any(are_unknown.values()) else {}  # takes milliseconds
+    replaced, done, nearest_words = "", 0, dict[str, str | None]()
+    for (start, end), is_unknown in are_unknown.items():
         word = text[start:end]
         right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
         if not is_unknown or unspaced(word) or right or not edits_of(word):  # an edit of two letters is another word

@@ -18,13 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
-
-from vocable.core.faults import said
 from vocable.core.fingerprint import differences, fingerprint
 from vocable.core.links import open_regular, refuse_link, refuse_links
 from vocable.core.locks import HAS_LOCKS, holding, lock_file, unlock_file
+from vocable.core.records import as_json, as_record
 from vocable.errors import ArgumentError, VectorsError, VocableError
 
 T = TypeVar("T")
@@ -418,15 +415,14 @@ def _clear(work: Path, last: str) -> None:
 
 
 def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
-    """Read a JSON file as a `kind`: a pydantic model, dataclass, named tuple or typed dict.
+    """Read a JSON file as a `kind`: a dataclass, named tuple or typed dict.
 
     Raises `error` with the file and the first wrong field.
     """
     try:
-        return TypeAdapter(kind).validate_json(regular(path).read_bytes(), extra="forbid")
-    except ValidationError as failure:
-        first = failure.errors(include_url=False)[0]
-        raise error(f"{path}: damaged: {said(': '.join(map(str, first['loc'])), first)}") from failure
+        return as_record(json.loads(regular(path).read_bytes()), kind)
+    except ValueError as failure:  # of JSON, of UTF-8, or of a record
+        raise error(f"{path}: damaged: {failure}") from failure
 
 
 def write_record(path: StrPath, record: object) -> None:
@@ -437,4 +433,4 @@ def write_record(path: StrPath, record: object) -> None:
     refuse_link(Path(path))
     values = record._asdict() if hasattr(record, "_asdict") else record
     with replacing(path) as file:
-        file.write(json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode())
+        file.write(json.dumps(as_json(values), indent=2, ensure_ascii=False).encode())

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from vocable.core.faults import said
+from vocable.core.records import WrongRecordError, as_record
 from vocable.encoding.vectors import read_table, vocabulary_fingerprint
 from vocable.errors import VectorsError, require_extra
 from vocable.options import WACKY_SHARE, Share, checked
@@ -80,10 +79,9 @@ def read_scores(
         raise VectorsError(f"{place}: a folder: name the file of scores in it, {place / 'scores.parquet'}")
     table, values = read_table(place, scores_schema(), SCORES_KEY, "scores", "measure-wackiness")
     try:
-        meta = TypeAdapter(ScoresMeta).validate_python(values)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        raise VectorsError(f"{place}: metadata: {said(str(first['loc'][0]), first)}") from error
+        meta = as_record(values, ScoresMeta, forbid=False)
+    except WrongRecordError as error:
+        raise VectorsError(f"{place}: metadata: {error}") from error
     if vocabulary is not None and vocabulary != meta.vocabulary:
         raise VectorsError(f"{place}: the scores are of {meta.model}, which has another vocabulary")
     # The file has only terms with a score; the arrays have all terms [v].

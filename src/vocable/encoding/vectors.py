@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array, issparse, vstack
 
 from vocable.core.arrays import Strings, place_state, read_whole, wrong_entries
 from vocable.core.fingerprint import INPUTS_KEY
 from vocable.core.lfs import POINTER, is_pointer
+from vocable.core.records import WrongRecordError, as_record
 from vocable.core.storage import SETTINGS, StrPath, read_record, regular, replacing
 from vocable.data.slices import Span
 from vocable.errors import VectorsError, require_extra
@@ -71,8 +71,8 @@ class VectorsMeta:
     def from_dict(cls, values: object, place: str) -> VectorsMeta:
         """Return the record in parsed JSON; errors begin with `place`."""
         try:
-            return TypeAdapter(cls).validate_python(values, extra="ignore")
-        except ValidationError as error:
+            return as_record(values, cls, forbid=False)
+        except WrongRecordError as error:
             raise VectorsError(f"{place}: made by another version of vocable: encode again") from error
 
 

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from pydantic_core import to_jsonable_python
 
 from vocable.core.arrays import read_arrays, write_arrays
 from vocable.core.folders import COMMIT
 from vocable.core.locks import take_lock, unlock_file
 from vocable.core.open_folder import OpenFolder
+from vocable.core.records import as_json
 from vocable.core.storage import ANOTHER, ANOTHER_VERSION, is_there, replacing_folder
 from vocable.core.verified import Verified
 from vocable.engines.protocols import Space
@@ -103,7 +103,7 @@ def _checksum(values: Mapping[str, object]) -> int:
 
 def _write_commit(directory: OpenFolder, commit: Commit) -> None:
     segments = [record._asdict() for record in commit.segments]
-    values: dict[str, Any] = json.loads(json.dumps(to_jsonable_python(commit._asdict() | {"segments": segments})))
+    values: dict[str, Any] = as_json(commit._asdict() | {"segments": segments})
     text = json.dumps(values | {"crc32": _checksum(values)}, ensure_ascii=False, indent=1)
     directory.replace(COMMIT, text.encode())
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from scipy.special import stdtr, stdtrit  # Student's t, without the import time of scipy.stats
 
-from vocable.core.faults import said
+from vocable.core.records import WrongRecordError, as_record
 from vocable.core.storage import StrPath, regular
 from vocable.core.tables import Table, Tabular, counted
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, quality_table
-
-# `vocable evaluate` writes a list; `Evaluation.to_json` returns a single evaluation.
-STORED = TypeAdapter(
-    Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
-)
 
 
 @dataclass(frozen=True)
@@ -116,12 +110,13 @@ def _read(path: Path) -> list[Evaluation]:
     if path.is_dir() or (not path.exists() and path.suffix != ".json"):
         raise ArgumentError(f"{path}: not a file of evaluations (models are compared on a dataset by `select`)")
     try:
-        return STORED.validate_json(regular(path).read_bytes())
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problem = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
-        field = ": ".join(map(str, first["loc"]))
-        raise DataError(f"{problem}: {said(field, first)}", source=str(path)) from error
+        values = json.loads(regular(path).read_bytes())
+        # `vocable evaluate` writes a list; `Evaluation.to_json` returns a single evaluation.
+        return as_record(values if isinstance(values, list) else [values], list[Evaluation], forbid=False)
+    except WrongRecordError as error:
+        raise DataError(f"not an evaluation as JSON: {error}", source=str(path)) from error
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", source=str(path)) from error
 
 
 def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
+from vocable.core.records import as_record
 from vocable.core.storage import regular
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
@@ -129,6 +128,6 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         if (number := json.loads(body)["format"]) != SITE_FORMAT:
             raise VectorsError(f"{path}: in format {number}; this version reads format {SITE_FORMAT}")
-        return TypeAdapter(Manifest).validate_json(body)
-    except (ValidationError, KeyError, ValueError) as error:
+        return as_record(json.loads(body), Manifest, forbid=False)
+    except (KeyError, ValueError) as error:
         raise VectorsError(f"{path}: damaged: publish the collection again") from error

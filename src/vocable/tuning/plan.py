@@ -1,27 +1,32 @@
-"""The plan of a tuning: the steps that fit the time, by figures of the documents and of this machine; no PyTorch."""
+"""The plan of a tuning, which is the steps that fit the time, and its result; no PyTorch."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
-from math import ceil, sqrt
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from shlex import quote
 
 from psutil import Process, virtual_memory
 
+from vocable.core.storage import read_record
 from vocable.core.tables import Table, Tabled, counted
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.language.coverage import foreign
-from vocable.tuning.exam import MOST_QUESTIONS, ONE_IN
 from vocable.tuning.recipe import QUESTIONS_PER_STEP
 
 logger = logging.getLogger(__name__)
 
+TUNING_FILE = "tuning.json"  # file in the folder of a tuned model
+# Mean differences of nDCG@10 on queries of people; docs/experiments/tuning.md
+EXPECTED_GAIN = "+0.01 nDCG@10 of the model alone, and less than +0.005 of a search by all kinds of vectors"
+
 RESERVE = 0.85  # share of the minutes that is planned
 ENCODED = 0.4  # largest share of the planned time for encoding
-MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
+MOST_DOCUMENTS, FEWEST_DOCUMENTS = 20_000, 2_000  # documents to learn from, where there are as many
 LEAST_STEPS = 2  # in the first step the learning rate is 0
 FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest steps without a warning, and most steps
-QUESTION_DEVIATION = 0.15  # standard deviation of a question's difference of nDCG@10, in the study of 16 collections
 EXPORT_STEPS = 4  # a graph of the trained model takes the time of about so many training steps
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
@@ -60,12 +65,11 @@ def check_questions(reading: Reading) -> None:
 
 @dataclass(frozen=True)
 class TuningSpeed:
-    """Speed of this machine with a model and typical texts of the collection, and the memory of a training there."""
+    """Speed of this machine with a model and typical texts of the documents, and the memory of a training there."""
 
     texts_per_second: float  # documents encoded
     seconds_per_step: float  # training steps
     gigabytes: float = 0.0
-    models: int = 2  # that encode the collection: before, after, and perhaps the dense model beside both
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,10 @@ class Plan(Tabled):
 
     reading: Reading
     speed: TuningSpeed
-    collection: int  # number of documents of the exam's collection, including the documents to learn from
+    documents: int  # to learn from
     minutes: float
     steps: int  # training steps
-
-    @property
-    def exam_questions(self) -> int:
-        """The number of questions that decide the verdict, if people's queries do not."""
-        suitable = int(self.reading.questions * self.collection)
-        return max(1, min(MOST_QUESTIONS, self.collection // ONE_IN, suitable))
-
-    @property
-    def visible_gain(self) -> float:
-        """The smallest difference of nDCG@10 that an exam of this size tells from chance, with 95 % confidence."""
-        return 1.96 * QUESTION_DEVIATION / sqrt(self.exam_questions)
+    indexed: bool = False  # the documents are encoded and indexed: queries that do not come from them find theirs
 
     def check_memory(self) -> None:
         """Raise `ArgumentError` if the plan needs more memory than is free."""
@@ -101,33 +95,30 @@ class Plan(Tabled):
     @property
     def expected_minutes(self) -> float:
         """The minutes that encoding and training take at the measured speed."""
-        return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
+        return (self._encoding + self.steps * self.speed.seconds_per_step) / 60
 
-    def stages(self, *, asked: bool, graph: bool) -> dict[str, float]:
-        """Return the planned seconds of the stages in order; questions that are `asked` need vectors first."""
-        encoding = _encoding(self.collection, self.speed) / self.speed.models
-        stages = {"train": self.steps * self.speed.seconds_per_step}
+    @property
+    def _encoding(self) -> float:
+        return self.documents / self.speed.texts_per_second if self.indexed else 0.0
+
+    def stages(self, *, graph: bool) -> dict[str, float]:
+        """Return the planned seconds of the stages in order."""
+        stages = {"index": self._encoding} if self.indexed else {}
+        stages["train"] = self.steps * self.speed.seconds_per_step
         if graph:
             stages["export-model"] = EXPORT_STEPS * self.speed.seconds_per_step
-        initial = {"before": encoding}
-        dense = {"dense": encoding} if self.speed.models > 2 else {}
-        return (initial | stages if asked else stages | initial) | {"after": encoding} | dense
+        return stages
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the figures of the documents, the machine and the work, each with its name."""
         reading, speed = self.reading, self.speed
-        encoded = "before and after, and as dense vectors" if speed.models > 2 else "before and after"
+        encoded = f"{speed.texts_per_second:,.0f} texts/s encoded, " if self.indexed else ""
         return [
             ("documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"),
             ("words of a document", f"{reading.words:.0f}, median"),
             ("tokens per word", f"{reading.tokens_per_word:.2f}, {reading.unknown:.1%} unknown"),
-            ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
-            ("encoding", f"{self.collection:,} documents, {encoded}"),
-            ("questions", f"{reading.questions:.1f} a document"),
-            (
-                "exam",
-                f"{counted(self.exam_questions, 'question')}, which show gains above {self.visible_gain:.3f} nDCG@10",
-            ),
+            ("speed", f"{encoded}{speed.seconds_per_step:.1f} s a training step"),
+            ("questions", f"{reading.questions:.1f} a document, of {self.documents:,}"),
             ("memory", f"about {speed.gigabytes:.1f} GB"),
             ("training", f"{counted(self.steps, 'step')} of {QUESTIONS_PER_STEP} questions"),
             ("time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"),
@@ -142,31 +133,63 @@ class Plan(Tabled):
         return asdict(self) | {"expected_minutes": self.expected_minutes}
 
 
-def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
+@dataclass(frozen=True)
+class Tuned(Tabled):
+    """The result of a tuning."""
+
+    model: str  # that was tuned
+    corpus: str
+    examples: int  # questions that were learned from
+    steps: int
+    minutes: float  # duration of the last run
+    output: Path = Path()
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Tuned:
+        """Read the result in the folder of a tuned model."""
+        return replace(read_record(Path(folder, TUNING_FILE), cls), output=Path(folder))
+
+    def table(self) -> list[Table | str]:
+        """Return a sentence about the training, and how to measure the model."""
+        learned = (
+            f"{self.examples:,} questions learned from in {counted(self.steps, 'step')}; {self.minutes:.0f} minutes"
+        )
+        measure = f"vocable evaluate {quote(self.model)} {quote(str(self.output))} --dataset SOURCE --hybrid"
+        return [learned, f"Expect {EXPECTED_GAIN}.", f"Judged queries tell what it gained here: {measure}"]
+
+    def next_command(self) -> str:
+        """Return the command that indexes the documents with the tuned model."""
+        return f"vocable index {quote(str(self.output))} {quote(self.corpus)} -o my-index"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the result as JSON values."""
+        return asdict(self) | {"output": str(self.output)}
+
+
+def make_plan(reading: Reading, speed: TuningSpeed, minutes: float, *, indexed: bool) -> Plan:
     """Return the plan for documents on a machine.
 
     Raises `ArgumentError` if not even two steps of training fit into the minutes.
     """
-    budget = minutes * 60 * RESERVE
-    distinct = reading.documents - reading.repeated
-    least = min(distinct, FEWEST_SEARCHED)
-    training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
-    least_steps = min(LEAST_STEPS, _most_steps(reading, least))
-    if _encoding(least, speed) + least_steps * speed.seconds_per_step > minutes * 60:
-        needed = ceil((_encoding(least, speed) + training) / RESERVE / 60)
+    budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
+    documents, encoding = min(distinct, MOST_DOCUMENTS), 0.0
+    if indexed:
+        documents = min(documents, max(FEWEST_DOCUMENTS, int(ENCODED * budget * speed.texts_per_second)))
+        encoding = documents / speed.texts_per_second
+    most = _most_steps(reading, documents)
+    least = min(LEAST_STEPS, most)
+    if encoding + least * speed.seconds_per_step > minutes * 60:
+        needed = ceil((encoding + min(FEWEST_STEPS, most) * speed.seconds_per_step) / RESERVE / 60)
         raise ArgumentError(f"minutes must be at least {needed} at the speed of this machine, not {minutes:g}")
-    encoding = min(ENCODED * budget, budget - training)
-    affordable = int(encoding * speed.texts_per_second / speed.models)
-    collection = min(distinct, MOST_SEARCHED, max(least, affordable))
-    steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
-    return Plan(reading, speed, collection, minutes, max(least_steps, steps))
+    steps = min(int((budget - encoding) / speed.seconds_per_step), most)
+    return Plan(reading, speed, documents, minutes, max(least, steps), indexed)
 
 
 def warn_of_few_steps(plan: Plan) -> None:
-    """Log a warning if the plan has too few steps to show a difference: the machine is busy, or the time is short."""
-    if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.collection)):
+    """Log a warning if the plan has too few steps to make a difference: the machine is busy, or the time is short."""
+    if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.documents)):
         logger.warning(
-            "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely show a difference: "
+            "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely make a difference: "
             "give it more minutes, or repeat this while the machine is idle",
             plan.minutes,
             counted(plan.steps, "step"),
@@ -174,12 +197,6 @@ def warn_of_few_steps(plan: Plan) -> None:
         )
 
 
-def _most_steps(reading: Reading, collection: int) -> int:
+def _most_steps(reading: Reading, documents: int) -> int:
     """Return the number of steps that the questions of this number of documents allow."""
-    questions = int(reading.questions * collection * (1 - 1 / ONE_IN))
-    return max(1, min(TRAINING_STEPS, int(FULL_BATCHES * questions) // QUESTIONS_PER_STEP))
-
-
-def _encoding(collection: int, speed: TuningSpeed) -> float:
-    """Return the seconds that all models need to encode the collection."""
-    return speed.models * collection / speed.texts_per_second
+    return max(1, min(TRAINING_STEPS, int(FULL_BATCHES * reading.questions * documents) // QUESTIONS_PER_STEP))

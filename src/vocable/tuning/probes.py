@@ -13,7 +13,6 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerBase
 
 from vocable.data import Document
-from vocable.encoding.dense_models import dense_beside
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.evaluation.cost import spread
@@ -24,7 +23,6 @@ from vocable.torch_models.fuse import freeze_embeddings, splade_modules
 from vocable.torch_models.torch_model import HostTokenization
 from vocable.training.micro_batches import embedded, in_parts
 from vocable.tuning.plan import Reading, TuningSpeed
-from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import DOCUMENT_LENGTH, MICRO_BATCH, QUERY_LENGTH, QUESTIONS_PER_STEP, made_examples
 
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
@@ -46,7 +44,7 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
         tokens_per_word=coverage.tokens_per_word,
         unit=coverage.unit,
         unknown=coverage.unknown_share,
-        questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
+        questions=len(made_examples(sample, 0, sys.maxsize)) / len(sample),
     )
 
 
@@ -63,7 +61,7 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     states = sum(4 * weight.numel() * (1 + 2 * weight.requires_grad) for weight in model.parameters())
     needed = RESIDENT_GROWTH * (max(resident for _, resident in passes) + states)
     seconds *= 1 + QUERY_LENGTH / DOCUMENT_LENGTH  # queries are shorter
-    return TuningSpeed(max(rates), seconds, needed / 1e9, 2 if dense_beside(encoder.model) is None else 3)
+    return TuningSpeed(max(rates), seconds, needed / 1e9)
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -14,15 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.collection import Collection
 from vocable.data import Document, Example, Query
 from vocable.errors import ModelError
-from vocable.evaluation.encoded import Encoded
 from vocable.evaluation.expanders import generate, generator_task, load_generator
-from vocable.indexes.bm25 import BM25Index
-from vocable.indexes.exact_index import ExactIndex
-from vocable.indexes.fusion import MIN_DEPTH, weighted
-from vocable.indexes.ranking import Ranking
-from vocable.tuning.questions import LEARNED_KINDS, PART_WORDS, Rarity, question
+from vocable.tuning.questions import PART_WORDS, QUESTION_KINDS, question
 
 EXAMPLES_FILE = "examples.jsonl"  # file in the folder of a tuning
 DRAWS = 4  # most questions of a kind that a document gives
@@ -39,14 +35,14 @@ START_SHARE = 0.5  # share of the initial weights: their mean forgets less and g
 SAVE_EVERY, LOG_EVERY = 20, 2
 
 
-def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> list[Example]:
+def made_examples(documents: Sequence[Document], seed: int, count: int) -> list[Example]:
     """Return at most `count` examples with different queries; documents take turns to give a title or a sentence."""
     examples: dict[str, Example] = {}
     rng = np.random.default_rng(seed)
-    for number in range(DRAWS * len(LEARNED_KINDS)):
+    for number in range(DRAWS * len(QUESTION_KINDS)):
         for row in rng.permutation(len(documents)).tolist():
-            kind = LEARNED_KINDS[(row + number) % len(LEARNED_KINDS)]
-            learned = question(documents[row], kind, rarity, seed + number)
+            kind = QUESTION_KINDS[(row + number) % len(QUESTION_KINDS)]
+            learned = question(documents[row], kind, seed + number)
             if learned is not None and learned.query not in examples:
                 examples[learned.query] = Example(learned.query, learned.part.full)
                 if len(examples) == count:
@@ -54,26 +50,28 @@ def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, coun
     return [*examples.values()]
 
 
-def asked_examples(queries: Sequence[Query], collection: Encoded, learned: Sequence[Document]) -> list[Example]:
-    """Return an example for each query if the model and BM25 rank the same document first.
-
-    Only documents to be `learned` from are ranked.
-    """
-    texts = [query.text for query in queries]
-    rankings = _rankings(texts, collection, learned, 1)
-    pairs = zip(texts, *(ranking.rows[:, 0].tolist() for ranking in rankings), strict=True)
-    documents = collection.dataset.documents
-    return [Example(text, documents[first].full) for text, first, other in pairs if first == other >= 0]
+def asked_examples(queries: Sequence[Query], documents: Sequence[Document], index: Collection) -> list[Example]:
+    """Return an example for each query if the model and BM25 rank the same document of their index first."""
+    texts, full = [query.text for query in queries], {document.id: document.full for document in documents}
+    if not texts:
+        return []
+    by_model, by_words = (index.search(texts, 1, weights=space, plain=True) for space in ("sparse", "bm25"))
+    pairs = [(text, by_model.hits(row), by_words.hits(row)) for row, text in enumerate(texts)]
+    return [
+        Example(text, full[first[0][0]])
+        for text, first, other in pairs
+        if first and other and first[0][0] == other[0][0]
+    ]
 
 
 def written_examples(
-    generator: str, documents: Sequence[Document], collection: Encoded, count: int, seed: int, device: str | None
+    generator: str, documents: Sequence[Document], index: Collection, count: int, seed: int, device: str | None
 ) -> list[Example]:
     """Return examples of the questions that a generative model writes about `count` of the documents.
 
     The generator reads the part of a document that the training reads. A causal model continues it and a request. A
     seq2seq model gets the text without an instruction, the input format of docT5query. A question is kept if the fused
-    ranking of model and BM25 has its document among the first ten.
+    ranking of model and BM25 has its document among the first ten of the index.
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
@@ -85,25 +83,14 @@ def written_examples(
     written = generate(load_generator(generator, task, device), prompts, **options)
     questions = [text.partition("\n")[0].strip() for [text] in written]
     pairs = [(text, document) for text, document in zip(questions, chosen, strict=True) if text]
+    if not pairs:
+        return []
     # Keep the questions that find their documents.
-    row_of = {document.id: row for row, document in enumerate(collection.dataset.documents)}
-    rankings = _rankings([text for text, _ in pairs], collection, documents, MIN_DEPTH)
-    fused = weighted(rankings, [1, 1], depth=ROUND_TRIP)
+    ranked = index.search([text for text, _ in pairs], ROUND_TRIP, weights="sparse,bm25", plain=True)
     return [
         Example(text, document.full)
-        for (text, document), hits in zip(pairs, fused.rows.tolist(), strict=True)
-        if row_of[document.id] in hits
-    ]
-
-
-def _rankings(texts: Sequence[str], collection: Encoded, learned: Sequence[Document], k: int) -> list[Ranking]:
-    """Return the rankings of the documents to be learned from, by the model and by BM25."""
-    documents, ids = collection.dataset.documents, {document.id for document in learned}
-    allowed = np.array([document.id in ids for document in documents])
-    assert collection.encoder is not None
-    return [
-        ExactIndex(collection.documents).search(collection.encoder.encode(list(texts)), k, allowed=allowed),
-        BM25Index([document.full for document in documents]).search(list(texts), k, allowed=allowed),
+        for row, (text, document) in enumerate(pairs)
+        if document.id in {name for name, _ in ranked.hits(row)}
     ]
 
 

@@ -1,0 +1,112 @@
+"""Records of our own in files of JSON: dataclasses and named tuples, by msgspec.
+
+pydantic reads what people write: recipes and requests. Its import and its schemas would take a seventh of the processor
+time of a cold search.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+import msgspec
+
+from vocable.core.faults import placed
+
+T = TypeVar("T")
+NAMES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
+NAMES |= {"array": "a list", "object": "a mapping of keys"}  # of types, as msgspec writes them
+
+
+class WrongRecordError(ValueError):
+    """Values that are no record of a kind. Keys are missing or unknown (`keys`), as in another version's records."""
+
+    def __init__(self, message: str, *, keys: bool = False) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
+    """Return parsed JSON as a `kind`: a dataclass, named tuple, typed dict, or a list or dict of these.
+
+    Raises `WrongRecordError` for a value of another type, a missing key, or, unless `forbid` is False, an unknown key.
+
+    >>> as_record({"one": 1}, dict[str, str])
+    Traceback (most recent call last):
+    vocable.core.records.WrongRecordError: one must be text, not a whole number
+    """
+    names: Sequence[str] = getattr(kind, "_fields", ())
+    if names and isinstance(values, dict):
+        values = _in_order(values, kind, names)
+    try:
+        record = msgspec.convert(values, kind, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        raise _wrong(str(error), names) from error
+    if forbid and (unknown := next(_unknown(values, record), None)):
+        raise WrongRecordError(placed(unknown, "unknown key"), keys=True)
+    return record
+
+
+def as_json(record: object) -> Any:
+    """Return a record as JSON values; a named tuple becomes a tuple."""
+    return msgspec.to_builtins(record, str_keys=True, enc_hook=_written)
+
+
+def _in_order(values: Mapping[str, object], kind: Any, names: Sequence[str]) -> list[object]:
+    """Return the values of a named tuple, with its defaults."""
+    values = {**kind._field_defaults, **values}
+    for name in names:
+        if name not in values:
+            raise WrongRecordError(placed(name, "this key is missing"), keys=True)
+    if unknown := next((name for name in values if name not in names), None):
+        raise WrongRecordError(placed(unknown, "unknown key"), keys=True)
+    return [values[name] for name in names]
+
+
+def _unknown(values: Any, record: object) -> Iterator[str]:
+    """Yield the place of each key that a dataclass in the record does not have."""
+    if isinstance(record, Mapping) and isinstance(values, Mapping):
+        pairs = [(key, values.get(key), value) for key, value in record.items()]
+    elif is_dataclass(record) and isinstance(values, Mapping):
+        known = [field.name for field in fields(record)]
+        yield from (key for key in values if key not in known)
+        pairs = [(name, values[name], getattr(record, name)) for name in known if name in values]
+    elif isinstance(record, list | tuple) and isinstance(values, list):
+        pairs = [(row, *pair) for row, pair in enumerate(zip(values, record, strict=False))]
+    else:
+        return
+    for key, inner, value in pairs:
+        yield from (f"{key}: {place}" for place in _unknown(inner, value))
+
+
+def _wrong(message: str, names: Sequence[str]) -> WrongRecordError:
+    """Return msgspec's fault in the words that all other messages have."""
+    fault, _, path = message.partition(" - at `$")
+    place = [row or key for row, key in re.findall(r"\[(\d+|\.\.\.)\]|\.?([^.\[]+)", path.rstrip("`"))]
+    if names and place:
+        place[0] = names[int(place[0])]
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", fault):
+        return WrongRecordError(placed(": ".join([*place, missing[1]]), "this key is missing"), keys=True)
+    if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fault):
+        wanted, given = (" or ".join(NAMES.get(name, name) for name in one.split(" | ")) for one in wrong.groups())
+        fault = f"must be {wanted}, not {given}"
+    return WrongRecordError(placed(": ".join(place), fault))
+
+
+def _read(kind: type, value: object) -> object:
+    """Return a value of a type that JSON does not have, or of any type."""
+    if kind is object:
+        return value
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"{kind.__name__} has no values in JSON")
+
+
+def _written(value: Any) -> object:
+    """Return a value that JSON has no type for as one that it has: a path, a number of NumPy, a model of pydantic."""
+    if isinstance(value, PurePath):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value.model_dump(mode="json")
