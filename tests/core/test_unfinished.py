@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pydantic import BaseModel
 
 from vocable.core.fingerprint import fingerprint
 from vocable.core.storage import (
@@ -50,7 +49,8 @@ class Pair(NamedTuple):
     high: float
 
 
-class Model(BaseModel):
+@dataclass
+class Model:
     counts: Counts
     names: list[str]
 

@@ -17,8 +17,8 @@ import msgspec
 from vocable.core.faults import placed
 
 T = TypeVar("T")
-NAMES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
-NAMES |= {"array": "a list", "object": "a mapping of keys"}  # of types, as msgspec writes them
+TYPE_NAMES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
+TYPE_NAMES |= {"array": "a list", "object": "a mapping of keys"}  # of types, as msgspec writes them
 
 
 class WrongRecordError(ValueError):
@@ -91,7 +91,7 @@ def _wrong(message: str, names: Sequence[str]) -> WrongRecordError:
     if missing := re.fullmatch(r"Object missing required field `(.*)`", fault):
         return WrongRecordError(placed(": ".join([*place, missing[1]]), "this key is missing"), keys=True)
     if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fault):
-        wanted, given = (" or ".join(NAMES.get(name, name) for name in one.split(" | ")) for one in wrong.groups())
+        wanted, given = (" or ".join(TYPE_NAMES.get(name, name) for name in one.split(" | ")) for one in wrong.groups())
         fault = f"must be {wanted}, not {given}"
     return WrongRecordError(placed(": ".join(place), fault))
 
