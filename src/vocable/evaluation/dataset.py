@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 BEIR_SOURCE = re.compile(r"(ir_datasets:)?beir[:/]")
 
 
-class Identical(NamedTuple):
+@dataclass(frozen=True)
+class Identical:
     """Counts of documents that share their title and text: the number of such groups, and of documents in all groups.
 
     A model gives all documents of a group the same score.

@@ -81,8 +81,7 @@ class Evaluation(Tabular):
 
     def to_json(self) -> dict[str, object]:
         """Return the evaluation as JSON values."""
-        identical = None if self.identical is None else self.identical._asdict()
-        return asdict(self) | {"identical": identical, "queries": self.queries}
+        return asdict(self) | {"queries": self.queries}
 
     def table(self) -> Table:
         """Return a table of quality and cost with one row."""
