@@ -350,9 +350,9 @@ def test_a_full_disk_leaves_the_last_commit_and_the_message_names_the_file(
     [
         ({"limits": None}, "limits"),
         ({"limits": []}, "limits"),
-        ({"limits": {"max_terms": "x"}}, "limits.max_terms"),
-        ({"limits": {"max_terms": 0}}, "limits.max_terms"),
-        ({"limits": {"unknown": 1}}, "limits.unknown"),
+        ({"limits": {"max_terms": "x"}}, "limits: max_terms"),
+        ({"limits": {"max_terms": 0}}, "limits: max_terms"),
+        ({"limits": {"unknown": 1}}, "limits: unknown"),
         ({"limits": {"long_documents": "passages"}}, "limits.long_documents"),
         ({"unknown": 1}, "unknown"),
         ({"meta": {}}, "meta"),

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import pytest
+from annotated_types import Ge, Gt, Le
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,17 @@ class Outer:
     place: Path = Path()
     count: int | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+
+
+class Limits(TypedDict, total=False):
+    terms: Annotated[int, Ge(1)] | None
+
+
+@dataclass(frozen=True)
+class Limited:
+    share: Annotated[float, Gt(0), Le(1)]
+    limits: Limits
+    inner: Mapping[str, Inner] = field(default_factory=dict)
 
 
 INNERS = st.builds(Inner, st.text(), st.floats(allow_nan=False))
@@ -90,7 +102,11 @@ INNER = {"name": "n"}
         (Span, {"start": 4, "end": 5}, "end: unknown key", True),
         (Span, {"start": "4"}, "start must be a whole number, not text", False),
         (Span, 3, "must be a list, not a whole number", False),
-        (dict[str, int], {"k": 1.5}, "must be a whole number, not a number", False),
+        (dict[str, int], {"k": 1.5}, "k must be a whole number, not a number", False),
+        (dict[str, Inner], {"k": {}}, "k: name: this key is missing", True),
+        (Limited, {"share": 0.0, "limits": {}}, "share must be above 0 and at most 1, not 0", False),
+        (Limited, {"share": 1, "limits": {"terms": 0}}, "limits: terms must be at least 1, not 0", False),
+        (Limited, {"share": 1, "limits": {"more": 0}}, "limits: more: unknown key", True),
     ],
 )
 def test_the_first_fault_is_named(kind: type, values: object, message: str, keys: bool) -> None:

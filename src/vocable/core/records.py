@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from functools import cache, partial
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from vocable.core.faults import placed
+from vocable.core.hints import Values
+from vocable.errors import ArgumentError
 
 T = TypeVar("T")
 TYPE_NAMES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
@@ -32,12 +35,15 @@ class WrongRecordError(ValueError):
 def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
     """Return parsed JSON as a `kind`: a dataclass, named tuple, typed dict, or a list or dict of these.
 
-    Raises `WrongRecordError` for a value of another type, a missing key, or, unless `forbid` is False, an unknown key.
+    Raises `WrongRecordError` for a value of another type or beyond its limits, a missing key, or, unless `forbid` is
+    False, an unknown key.
 
     >>> as_record({"one": 1}, dict[str, str])
     Traceback (most recent call last):
     vocable.core.records.WrongRecordError: one must be text, not a whole number
     """
+    if get_origin(kind) is dict and isinstance(values, dict):
+        return cast(T, {key: _of_key(key, value, get_args(kind)[1], forbid) for key, value in values.items()})
     names: Sequence[str] = getattr(kind, "_fields", ())
     if names and isinstance(values, dict):
         values = _in_order(values, kind, names)
@@ -45,9 +51,17 @@ def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
         record = msgspec.convert(values, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise _wrong(str(error), names) from error
-    if forbid and (unknown := next(_unknown(values, record), None)):
-        raise WrongRecordError(placed(unknown, "unknown key"), keys=True)
+    for message, is_unknown_key in _faults(values, record, kind):
+        if forbid or not is_unknown_key:
+            raise WrongRecordError(message, keys=is_unknown_key)
     return record
+
+
+def _of_key(key: str, value: object, kind: type[T], forbid: bool) -> T:
+    try:
+        return as_record(value, kind, forbid=forbid)
+    except WrongRecordError as error:
+        raise WrongRecordError(placed(key, str(error)), keys=error.keys) from error
 
 
 def as_json(record: object) -> Any:
@@ -66,20 +80,32 @@ def _in_order(values: Mapping[str, object], kind: Any, names: Sequence[str]) -> 
     return [values[name] for name in names]
 
 
-def _unknown(values: Any, record: object) -> Iterator[str]:
-    """Yield the place of each key that a dataclass in the record does not have."""
-    if isinstance(record, Mapping) and isinstance(values, Mapping):
-        pairs = [(key, values.get(key), value) for key, value in record.items()]
-    elif is_dataclass(record) and isinstance(values, Mapping):
-        known = [field.name for field in fields(record)]
-        yield from (key for key in values if key not in known)
-        pairs = [(name, values[name], getattr(record, name)) for name in known if name in values]
+def _faults(values: Any, record: object, hint: object = None) -> Iterator[tuple[str, bool]]:
+    """Yield what is wrong in a record of these values: a number beyond its limits, or (True) an unknown key."""
+    pairs: list[tuple[object, object, object, object]]  # keys, values, values in the record, hints
+    if is_dataclass(record) or hasattr(hint, "__required_keys__"):  # a typed dict
+        hints = _hints(type(record) if is_dataclass(record) else hint)
+        yield from ((placed(key, "unknown key"), True) for key in values if key not in hints)
+        read = record.get if isinstance(record, dict) else partial(getattr, record)
+        pairs = [(name, values[name], read(name), hint) for name, hint in hints.items() if name in values]
+    elif isinstance(record, Mapping) and isinstance(values, Mapping):
+        pairs = [(key, values.get(key), value, None) for key, value in record.items()]
     elif isinstance(record, list | tuple) and isinstance(values, list):
-        pairs = [(row, *pair) for row, pair in enumerate(zip(values, record, strict=False))]
+        pairs = [(row, *pair, None) for row, pair in enumerate(zip(values, record, strict=False))]
     else:
         return
-    for key, inner, value in pairs:
-        yield from (f"{key}: {place}" for place in _unknown(inner, value))
+    for key, inner, value, part in pairs:
+        if (allowed := Values.of(part)) and allowed.limits:
+            try:
+                allowed.check(str(key), value)
+            except ArgumentError as error:
+                yield str(error), False
+        yield from ((placed(str(key), message), unknown) for message, unknown in _faults(inner, value, part))
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, object]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _wrong(message: str, names: Sequence[str]) -> WrongRecordError:
