@@ -50,6 +50,7 @@ def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
     try:
         record = msgspec.convert(values, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
+        _name_key(values, kind)
         raise _wrong(str(error), names) from error
     for message, is_unknown_key in _faults(values, record, kind):
         if forbid or not is_unknown_key:
@@ -57,7 +58,17 @@ def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
     return record
 
 
-def _of_key(key: str, value: object, kind: type[T], forbid: bool) -> T:
+def _name_key(values: object, kind: type) -> None:
+    """Raise the fault in a mapping of a dataclass with its key, which msgspec does not name."""
+    if not (is_dataclass(kind) and isinstance(values, dict)):
+        return
+    for name, hint in _hints(kind).items():
+        if get_origin(hint) in (dict, Mapping) and isinstance(inner := values.get(name), dict):
+            for key, value in inner.items():
+                _of_key(f"{name}: {key}", value, get_args(hint)[1], True)
+
+
+def _of_key(key: str, value: object, kind: Any, forbid: bool) -> Any:
     try:
         return as_record(value, kind, forbid=forbid)
     except WrongRecordError as error:
