@@ -118,3 +118,4 @@ def test_the_first_fault_is_named(kind: type, values: object, message: str, keys
 
 def test_unknown_keys_may_be_allowed() -> None:
     assert as_record(INNER | {"more": 1}, Inner, forbid=False) == Inner("n")
+    assert as_record({"start": 4, "more": 1}, Span, forbid=False) == Span(4)

@@ -46,7 +46,7 @@ def as_record(values: object, kind: type[T], *, forbid: bool = True) -> T:
         return cast(T, {key: _of_key(key, value, get_args(kind)[1], forbid) for key, value in values.items()})
     names: Sequence[str] = getattr(kind, "_fields", ())
     if names and isinstance(values, dict):
-        values = _in_order(values, kind, names)
+        values = _in_order(values, kind, names, forbid)
     try:
         record = msgspec.convert(values, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -80,13 +80,13 @@ def as_json(record: object) -> Any:
     return msgspec.to_builtins(record, str_keys=True, enc_hook=_written)
 
 
-def _in_order(values: Mapping[str, object], kind: Any, names: Sequence[str]) -> list[object]:
+def _in_order(values: Mapping[str, object], kind: Any, names: Sequence[str], forbid: bool) -> list[object]:
     """Return the values of a named tuple, with its defaults."""
     values = {**kind._field_defaults, **values}
     for name in names:
         if name not in values:
             raise WrongRecordError(placed(name, "this key is missing"), keys=True)
-    if unknown := next((name for name in values if name not in names), None):
+    if forbid and (unknown := next((name for name in values if name not in names), None)):
         raise WrongRecordError(placed(unknown, "unknown key"), keys=True)
     return [values[name] for name in names]
 
