@@ -212,6 +212,19 @@ def test_a_model_with_a_graph_keeps_one(place: Path, pages: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_graph_that_differs_is_left_out(
+    place: Path, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def differs(*_: object, **options: object) -> None:
+        raise ModelError("min_overlap of 0.8 is not reached")
+
+    monkeypatch.setattr(module, "export_model", differs)
+    tune(place, pages, tmp_path / "out", device="cpu")
+    assert "the tuned model has no graph: min_overlap of 0.8 is not reached" in caplog.text
+    assert not isinstance(load_encoder(tmp_path / "out", "cpu"), GraphModel)
+
+
+@pytest.mark.slow
 def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with Fork(tune_small, model, str(pages), str(output)) as first:

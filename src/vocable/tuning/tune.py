@@ -216,7 +216,11 @@ class Tuning:
         if (graph := graph_folder(self.name)) is None:
             return trained
         self.stages.begin("export-model")
-        return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
+        try:
+            return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
+        except ModelError as error:  # a training of an hour is not lost for its graph
+            logger.warning("the tuned model has no graph: %s", error)
+            return trained
 
     def _add_graph(self, like: GraphSettings) -> None:
         """Write the trained model with a graph in the format of the initial model's."""
