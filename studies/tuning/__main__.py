@@ -19,28 +19,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import vocable as vo
 from studies.common import silence_libraries
 from studies.toy_models import make_backbone, make_tokenizer
 from studies.tuning.results import MEASURE, RECALL, Measured, StudyResults, change
 from vocable.core.fingerprint import fingerprint
 from vocable.core.storage import finished, read_record, replacing_folder, write_record
 from vocable.data import pydocs
-from vocable.encoding.dense_models import load_dense_beside
-from vocable.encoding.load import load_encoder
-from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError, VocableError
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.encoded import encode_dataset
-from vocable.evaluation.plans import Judged, evaluate_words
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrievers import (
-    DatasetRetriever,
-    SpaceIndex,
-    dense_index,
-    judged_queries,
-    lexical_index,
-    sparse_index,
-)
+from vocable.evaluation.significance import ComparedEvaluations
 from vocable.tuning.plan import Tuned
 from vocable.tuning.recipe import DOCUMENT_LENGTH
 from vocable.tuning.tune import tune
@@ -104,14 +93,14 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     tuned = tune(model, folder / FILES[0], output / "tuned" / folder.name, minutes=minutes)
     assert isinstance(tuned, Tuned)
     dataset = load_dataset(f"beir:{folder}")  # not before: the tuning knows nothing of it
-    words, (start, end) = lexical_index(dataset), _evaluations(model, tuned.output, dataset)
+    start, end = _evaluations(model, dataset), _evaluations(str(tuned.output), dataset)
     measured = Measured(
         collection=folder.name,
         documents=len(dataset.documents),
-        bm25=evaluate_words(words, dataset, [MEASURE]).values[MEASURE],
-        alone=change(start["alone"], end["alone"], MEASURE),
-        hybrid=change(start["hybrid"], end["hybrid"], MEASURE),
-        recall=change(start["alone"], end["alone"], RECALL),
+        bm25=start["bm25"].values[MEASURE],
+        alone=change(start["sparse"], end["sparse"], MEASURE),
+        hybrid=change(start["search"], end["search"], MEASURE),
+        recall=change(start["sparse"], end["sparse"], RECALL),
         steps=tuned.steps,
         minutes=tuned.minutes,
     )
@@ -120,23 +109,12 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     return measured
 
 
-def _evaluations(model: str, tuned: Path, dataset: Dataset) -> list[dict[str, Evaluation]]:
-    """Search a dataset before and after, by the model `alone` and by all kinds; the dense vectors are the same."""
-    encoded = [
-        encode_dataset(load_encoder(place), dataset, title=title)
-        for title, place in (("before", model), ("after", tuned))
-    ]
-    indexes: dict[Space, SpaceIndex] = {"bm25": lexical_index(dataset)}
-    if (dense := dense_index(encoded[0], load_dense_beside(load_encoder(model)))) is not None:
-        indexes["dense"] = dense
-    found = []
-    for side in encoded:
-        spaces = {"sparse": sparse_index(side), **indexes}
-        retriever = DatasetRetriever("study", dataset, spaces)
-        judged = Judged(retriever, judged_queries(dataset, side.queries), dataset, [MEASURE, RECALL])
-        weights = {"alone": {"sparse": 1.0}, "hybrid": dict.fromkeys(spaces, 1.0)}
-        found.append({name: judged.evaluate(name, each) for name, each in weights.items()})
-    return found
+def _evaluations(model: str, dataset: Dataset) -> dict[str, Evaluation]:
+    """Measure the search of an index by a model, and each kind of vectors alone."""
+    with vo.index(model, dataset.documents) as collection:
+        results = vo.evaluate(collection, dataset, [MEASURE, RECALL], time_queries=0)
+    assert isinstance(results, ComparedEvaluations)
+    return {evaluation.name.partition(" ")[0]: evaluation for evaluation in results.evaluations}
 
 
 def make_toys(folder: Path) -> tuple[Path, str]:
