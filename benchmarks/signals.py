@@ -1,17 +1,19 @@
 """What does each signal of a search give: kinds of vectors, looked-up queries, feedback, a tuned model?
 
-    python benchmarks/signals.py beir:cacm beir:scifact pydocs: /usr/share/doc/nodejs/api --work signals-work
+    python benchmarks/signals.py beir:cacm beir:scifact pydocs: manuals pages:manuals --work signals-work
 
 Each collection is indexed once, in the work folder, by `vocable-mini` with BM25 and dense vectors. `pydocs:` stands for
-the known items of the built-in corpus; of a folder, up to 300 headings and 300 sentences are asked for, which their
-sections then lack. `--tuned NAME=FOLDER` adds the rows of an index of collection NAME by a tuned model. Differences are
-to the default search, with paired 95 % intervals (Student's t over the queries). Milliseconds are the median of 100
-searches, one at a time.
+the known items of the built-in corpus. Of a folder, up to 300 headings and 300 sentences are asked for, which their
+sections then lack. `pages:FOLDER` has whole pages as documents, and queries from behind their beginnings; rows with
+"documents cut" truncate them. `--tuned NAME=FOLDER` adds the rows of an index of collection NAME by a tuned model.
+Differences are to the default search, with paired 95 % intervals (Student's t over the queries). Milliseconds are the
+median of 100 searches, one at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Iterator
 from itertools import cycle, islice
@@ -19,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
+import long_pages
 import numpy as np
 import torch
 from hybrid import interval
@@ -33,9 +36,10 @@ from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.engines.protocols import Space
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation
+from vocable.options import LongDocuments
 from vocable.tuning.questions import QUESTION_KINDS
 
-MEASURE, TIMED, ASKED = "nDCG@10", 100, 300
+MEASURE, TIMED, ASKED, PAGES = "nDCG@10", 100, 300, 300
 
 
 class Search(NamedTuple):
@@ -61,6 +65,7 @@ SEARCHES = {
     "all three, looked up, feedback of 5 hits": Search(ALL, BY_LOOKUP, 5),
 }
 TUNED = {f"{name}, tuned": search for name, search in SEARCHES.items() if name in (DEFAULT, "terms")}
+TRUNCATED = {f"{name}, documents cut": SEARCHES[name] for name in (DEFAULT, "terms")}
 
 
 def datasets(source: str) -> Iterator[Dataset]:
@@ -69,16 +74,20 @@ def datasets(source: str) -> Iterator[Dataset]:
         yield known_items(whole=True)
     elif source.startswith("beir:"):
         yield load_dataset(source)
+    elif source.startswith("pages:"):
+        yield from long_pages.known_items(Path(source.removeprefix("pages:")), PAGES)
     else:
         documents = list(vo.read_corpus(source))
         for kind in QUESTION_KINDS:
             yield questions_of(documents, "english", kind, ASKED)
 
 
-def indexed(dataset: Dataset, folder: Path) -> Collection:
-    """The index of a dataset in a folder, made unless it is there."""
+def indexed(dataset: Dataset, name: str, work: Path, long_documents: LongDocuments = "maxpool") -> Collection:
+    """The index of a dataset's documents, made in the work folder unless it is there."""
+    texts = hashlib.sha256("\0".join(document.full for document in dataset.documents).encode())
+    folder = work / f"{name}-{long_documents}-{texts.hexdigest()[:8]}"
     if not folder.exists():
-        vo.index(BUILT_IN_MODEL, dataset.documents, folder, device="cpu").close()
+        vo.index(BUILT_IN_MODEL, dataset.documents, folder, long_documents=long_documents, device="cpu").close()
     return vo.open_index(folder, device="cpu")
 
 
@@ -98,11 +107,12 @@ def measured(index: Collection, dataset: Dataset, search: Search) -> Evaluation:
     return judged if isinstance(judged, Evaluation) else judged.evaluations[0]
 
 
-def show(index: Collection, dataset: Dataset, tuned: Collection | None) -> None:
+def show(index: Collection, dataset: Dataset, tuned: Collection | None, truncated: Collection | None) -> None:
     """Print the quality and the time of each kind of search."""
     models = {name: index.with_model(name) for name in (BY_LOOKUP, BUILT_IN_MODEL)}
     ways = [(name, models[search.model], search) for name, search in SEARCHES.items()]
     ways += [] if tuned is None else [(name, tuned, search) for name, search in TUNED.items()]
+    ways += [] if truncated is None else [(name, truncated, search) for name, search in TRUNCATED.items()]
     evaluations = {name: measured(opened, dataset, search) for name, opened, search in ways}
     texts = [query.text for query in dataset.queries]
     rows = [
@@ -127,9 +137,11 @@ def main() -> None:
     tuned = dict(pair.split("=", 1) for pair in given.tuned)
     for source in given.collections:
         name = source.rstrip("/:").rpartition("/")[2]
-        for number, dataset in enumerate(datasets(source)):
-            with indexed(dataset, given.work / f"{name}{f'-{number}' * (number > 0)}") as index:
-                show(index, dataset, vo.open_index(tuned[name], device="cpu") if name in tuned else None)
+        for dataset in datasets(source):
+            of_tuned = vo.open_index(tuned[name], device="cpu") if name in tuned else None
+            cut = indexed(dataset, name, given.work, "truncate") if source.startswith("pages:") else None
+            with indexed(dataset, name, given.work) as index:
+                show(index, dataset, of_tuned, cut)
     print(json.dumps(machine(torch.device("cpu"))))
 
 
