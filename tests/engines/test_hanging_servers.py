@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,24 @@ def test_a_search_of_a_stopped_postgresql_ends_and_the_next_one_answers(
     service.cleanup()
 
 
-def test_a_search_of_a_silent_qdrant_ends() -> None:
+@pytest.mark.parametrize(
+    ("asked", "request_of"),
+    [(b"query", lambda store: store.search(VECTORS, 1)), (b"must", lambda store: store.idf(np.arange(2)))],
+    ids=["a search", "counts of terms"],
+)
+def test_a_request_to_a_silent_qdrant_ends(asked: bytes, request_of: Callable[[Any], object]) -> None:
     engine, silent, over = QdrantEngine(), threading.Event(), threading.Event()
 
     def answer(method: str, path: str, content: bytes, fault: str) -> tuple[int, Any]:
-        if silent.is_set():
-            over.wait(60)
+        if silent.is_set() and asked in content:
+            over.wait(10)
         return engine.answer(method, path, content)
 
     with serving_http(answer, {"Content-Type": "application/json"}) as url:
         store = made(f"qdrant+{url}/t")
         silent.set()
         with pytest.raises(UnavailableError) as error:
-            store.search(VECTORS, 1)
+            request_of(store)
         assert "tried" in str(error.value)
         over.set()
         silent.clear()

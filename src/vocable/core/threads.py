@@ -1,12 +1,18 @@
-"""Threads and memory of the process: settings that OpenMP and PyTorch read when they are loaded, and freed memory."""
+"""Threads and memory of the process: a pool, settings that OpenMP and PyTorch read when loaded, and freed memory."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from ctypes import CDLL
+from typing import TypeVar
+
+T, R = TypeVar("T"), TypeVar("R")
 
 # When other programs run on the machine, a spinning thread takes the core of the thread that it waits for.
 # Two threads on two cores encode this many texts per second, on a quiet machine and while another program is busy:
@@ -35,6 +41,13 @@ def tune_threads() -> None:
     # PyTorch asks for large pages for large tensors: gradients of an embedding, zeroed at every step, took 15 % of a
     # training step, most of it to get pages.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def in_threads(threads: int, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Call a function for each item in a pool of threads; each call has the caller's context, such as its patience."""
+    contexts = [copy_context() for _ in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return [*pool.map(lambda context, item: context.run(call, item), contexts, items)]
 
 
 def cpu_threads() -> int:

@@ -13,13 +13,13 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vocable.core.tables import masked
+from vocable.core.threads import in_threads
 from vocable.data import Document
 from vocable.engines.addresses import server_of
 from vocable.engines.aliases import AliasedStore
@@ -287,8 +287,7 @@ class Qdrant(AliasedStore):
         def count(filter: Any) -> int:
             return int(self._client.count(self.name, count_filter=filter, exact=True).count)
 
-        with ThreadPoolExecutor(COUNTED_TOGETHER) as pool:
-            return list(pool.map(count, filters))
+        return in_threads(COUNTED_TOGETHER, count, filters)
 
     def optimize(self) -> None:
         """Do nothing: the server optimizes by itself."""

@@ -14,9 +14,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +25,7 @@ from typing import Any, ClassVar, Self
 from vocable.core.cancelling import answer_by, stop_if_cancelled
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.core.tables import counted, masked
+from vocable.core.threads import in_threads
 from vocable.data import Document
 from vocable.engines.base import STORE_FORMAT, Row, SpaceSearch, Vectors
 from vocable.engines.hashed_words import HashedWords
@@ -233,11 +232,7 @@ class ServerStore(CountingStore):
         if (workers := getattr(self.options, "workers", 1)) == 1:
             deque(map(write, range(len(parts))), maxlen=0)  # in this thread, so that Ctrl-C works
         else:
-            contexts = [copy_context() for _ in parts]
-            with ThreadPoolExecutor(workers) as pool:
-                deque(
-                    pool.map(lambda context, number: context.run(write, number), contexts, range(len(parts))), maxlen=0
-                )
+            in_threads(workers, write, range(len(parts)))
         if errors:
             left = [name for number in sorted(unwritten) for name in unwritten[number]]
             raise _naming(errors[0], left, "written") from errors[0]
