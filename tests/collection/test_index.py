@@ -470,7 +470,7 @@ def test_a_folder_of_code_counts_identifiers_by_their_parts_and_is_read_again_th
     pages.close()
 
 
-def test_a_folder_of_many_documents_is_read_once(
+def test_a_folder_of_many_documents_is_read_once_and_not_for_wrong_arguments(
     toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, reads = import_module("vocable.collection.index"), list[str]()
@@ -480,6 +480,10 @@ def test_a_folder_of_many_documents_is_read_once(
     (tmp_path / "pages").mkdir()
     for name in "abcde":
         (tmp_path / "pages" / f"{name}.md").write_text(f"# {name}\n\nLamps burn.\n")
+    with pytest.raises(ArgumentError) as error:
+        vo.index(toy_model, tmp_path / "pages", tmp_path / "index", dense="vocable-mini-dense", no_dense=True)
+    assert str(error.value) == "dense and no_dense exclude each other"
+    assert reads == []
     with vo.index(toy_model, tmp_path / "pages", tmp_path / "index", device="cpu") as made:
         assert len(made) == 5
     assert len(reads) == 1

@@ -117,42 +117,44 @@ def index(
         UnavailableError: a server stays busy or out of reach; the same call resumes.
         VectorsError: stored vectors are damaged, or belong to another corpus.
     """
-    # The documents, and the place where they go.
+    # Whether the arguments go together, before a document is read.
     engine, address = (MemoryStore, "") if output is None else engine_of(output)
-    given = _Given.of(corpus, base_url, all_pages, code, BadLines(skip_bad), soon=engine.about.words_first)
     if engine is MemoryStore and output is not None:
         raise ArgumentError(f"{fspath(output)}: an index in memory takes no output")
-    limits = select(DocumentEncoding, options)
+    encoding = select(DocumentEncoding, options)
     bm25 = "bm25" in engine.about.spaces if options["bm25"] is None else options["bm25"]
     if keep_old and not (replace and getattr(engine, "pins", False)):
         has_none = f": the {engine.about.engine} engine has none, index to another place" if replace else ""
         raise ArgumentError(f"keep_old is for `replace` on a server with aliases{has_none}")
-    _check(engine, address, options, limits, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
+    _check(engine, address, options, encoding, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
 
-    # The vectors: stored, or to be encoded.
+    # The documents, and their vectors: stored, or to be encoded.
+    given = _Given.of(corpus, base_url, all_pages, code, BadLines(skip_bad), count_later=engine.about.words_first)
     device, runtime = options["device"], options["runtime"]
     if not is_model(model) and holds_vectors(model):
         size = VECTORS_PART if engine.about.words_first else engine.about.part
-        encoded = _stored_corpus(model, given.documents, limits, given.source, size)
+        corpus_parts = _stored_corpus(model, given.documents, encoding, given.source, size)
     elif is_model(model) or isinstance(model, str | PathLike):
         size = WORDS_PART if engine.about.words_first else engine.about.part
-        encoded = _corpus_to_encode(model, given.documents, limits, size, device, runtime)
+        corpus_parts = _corpus_to_encode(model, given.documents, encoding, size, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
-    limits["long_documents"] = encoded.long_documents  # as chosen for the model: documents that are added are read so
+    encoding["long_documents"] = corpus_parts.long_documents  # chosen for the model: added documents are read so, too
+
+    # Dense vectors: of the model named, of the built-in one, or of the sparse model's own pass.
     holds_dense = "dense" in engine.about.spaces and not no_dense
-    if dense is None and encoded.loaded is not None and holds_dense:
-        dense = dense_beside(encoded.loaded)
-    dimensions = encoded.dimensions if dense is None and holds_dense else None
-    dense_model = None if dense is None else load_dense(dense, device, sparse=encoded.model)
+    if dense is None and corpus_parts.loaded is not None and holds_dense:
+        dense = dense_beside(corpus_parts.loaded)
+    dense_model = None if dense is None else load_dense(dense, device, sparse=corpus_parts.model)
+    dimensions = corpus_parts.dimensions if dense is None and holds_dense else None  # of the model's own
 
     # The settings, by which a repeated call resumes or refuses.
     settings = CollectionSettings(
         engine=engine.about.engine,
         engine_options=engine.parse_options(engine_options),
-        model=encoded.model,
-        meta=encoded.meta,
-        vectors=encoded.vectors,
+        model=corpus_parts.model,
+        meta=corpus_parts.meta,
+        vectors=corpus_parts.vectors,
         source=given.source,
         base_url=base_url,
         all_pages=all_pages,
@@ -161,29 +163,29 @@ def index(
         bm25=bm25,
         title_weight=options["title_weight"],
         language=language_of(options["language"] or (CODE_WORDS if given.has_code else ENGLISH)).name,
-        dense=encoded.model if dimensions else dense,
+        dense=corpus_parts.model if dimensions else dense,
         dense_fingerprint=None if dense_model is None else dense_fingerprint(dense_model),
-        limits=limits,
+        limits=encoding,
         fields=[],
     )
-    place = IN_MEMORY if output is None else output
     making = Making(
         engine=engine,
-        output=place,
+        output=IN_MEMORY if output is None else output,
         settings=settings,
-        model=encoded.loaded,
+        model=corpus_parts.loaded,
         dense_model=dense_model,
         dimensions=dimensions,
         device=device,
         total=given.total,
         keep_old=keep_old,
-        again=given.again,
+        reread=given.reread,
     )
     # A server needs the mean length before the first vector, so a second reading counts it. A folder counts its words
     # by itself; words of passages overlap, so their mean length is not the documents'.
-    if bm25 and not engine.about.words_first and limits["long_documents"] != "passages" and given.again is not None:
-        making.mean_length = partial(mean_length, given.again, settings.title_weight, settings.language)
-    collection = making.replace(address, encoded.parts) if replace else making.make(address, encoded.parts)
+    in_passages = encoding["long_documents"] == "passages"
+    if bm25 and not engine.about.words_first and not in_passages and given.reread is not None:
+        making.mean_length = partial(mean_length, given.reread, settings.title_weight, settings.language)
+    collection = making.replace(address, corpus_parts.parts) if replace else making.make(address, corpus_parts.parts)
     collection.built = collection.making_counts()._replace(
         bad_lines=given.bad.count,
         first_bad=given.bad.first or "",
@@ -197,7 +199,7 @@ def index(
 class _Given:
     """Documents to index, with the name of their `source` and the fingerprint of their content.
 
-    `total` is the number of documents, if it is known; `copies` counts contents by their hashes. `again` reads the
+    `total` is the number of documents, if it is known; `copies` counts contents by their hashes. `reread` reads the
     documents once more; None for a stream. `has_code` says that a folder's source code is read.
     """
 
@@ -206,45 +208,55 @@ class _Given:
     inputs: str
     bad: BadLines
     total: int | None = None
-    again: Callable[[], Iterable[Document]] | None = None
+    reread: Callable[[], Iterable[Document]] | None = None
     copies: Counter[int] = field(default_factory=Counter)
     has_code: bool = False
 
     @classmethod
     def of(
-        cls, corpus: object, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines, *, soon: bool
+        cls,
+        corpus: object,
+        base_url: str | None,
+        all_pages: bool,
+        code: bool | None,
+        bad: BadLines,
+        *,
+        count_later: bool,
     ) -> _Given:
-        """Return a corpus as it is given; with `soon`, a large folder is not read twice to count its documents."""
-        is_place = isinstance(corpus, str | PathLike)
-        source = fspath(corpus) if isinstance(corpus, str | PathLike) else ""
-        folder = source if is_place and Path(source).is_dir() else None
-        for option, is_given in (
-            ("all_pages", all_pages),
-            ("code", code is not None),
-            ("base_url", base_url is not None),
-        ):
-            if is_given and folder is None:
+        """Return a corpus as it is given; with `count_later`, a large folder is not read twice for its number."""
+        source = fspath(corpus) if isinstance(corpus, str | PathLike) else None
+        if source is not None and Path(source).is_dir():
+            return cls._of_folder(source, base_url, all_pages, code, bad, count_later=count_later)
+        for option, value in (("all_pages", all_pages or None), ("code", code), ("base_url", base_url)):
+            if value is not None:
                 raise ArgumentError(f"{option} is for the pages of a folder, which {source or 'a list'} is not")
-        if not is_place:
+        if source is None:
             documents = as_documents(corpus, "corpus", texts=True)
             return cls(documents, "", _digest(documents), bad, len(documents), lambda: documents)
-        code = folder is not None and files_of(Path(folder), code=code).has_code
-        read = partial(read_corpus, source, folder=folder, all_pages=all_pages, code=code)
-        given = cls(read(bad=bad), source if folder is None else abspath(source), fingerprint(source), bad)
-        given.has_code = code
-        if not _is_stream(source):
-            given.again = lambda: read(bad=BadLines(bad.limit))
+        reread = None if _is_stream(source) else lambda: read_corpus(source, bad=BadLines(bad.limit))
+        return cls(read_corpus(source, bad=bad), source, fingerprint(source), bad, reread=reread)
+
+    @classmethod
+    def _of_folder(
+        cls, folder: str, base_url: str | None, all_pages: bool, code: bool | None, bad: BadLines, *, count_later: bool
+    ) -> _Given:
+        """Return the pages of a folder, and its source code."""
+        has_code = files_of(Path(folder), code=code).has_code
+        read = partial(read_corpus, folder, folder=folder, all_pages=all_pages, code=has_code)
+        documents = read(bad=bad)
         if base_url is not None:
             from vocable.data.folder import with_urls  # imports parsers, which a search does not need
 
-            given.documents = with_urls(given.documents, source, base_url)
-        if folder is not None:
-            held = list(track(islice(given.documents, MOST_HELD), "read"))
-            if len(held) < MOST_HELD:
-                given.total = len(held)
-            elif not soon:
-                given.total = sum(1 for _ in read(bad=BadLines(bad.limit)))
-            given.documents = given._counted(chain(held, given.documents))
+            documents = with_urls(documents, folder, base_url)
+        # A folder of fewer documents is counted in memory; a larger one is read once more, or counted by the engine.
+        held, total = list(track(islice(documents, MOST_HELD), "read")), None
+        if len(held) < MOST_HELD:
+            total = len(held)
+        elif not count_later:
+            total = sum(1 for _ in read(bad=BadLines(bad.limit)))
+        given = cls(documents, abspath(folder), fingerprint(folder), bad, total, has_code=has_code)
+        given.reread = lambda: read(bad=BadLines(bad.limit))
+        given.documents = given._counted(chain(held, documents))
         return given
 
     def _counted(self, documents: Iterable[Document]) -> Iterator[Document]:
@@ -272,7 +284,7 @@ def _check(
     engine: type[Store],
     address: str,
     options: IndexOptions,
-    limits: DocumentEncoding,
+    encoding: DocumentEncoding,
     *,
     bm25: bool,
     dense: str | None,
@@ -281,7 +293,7 @@ def _check(
 ) -> None:
     """Raise `ArgumentError` for options that do not go together, and for vectors that the engine does not hold."""
     about = engine.about
-    if limits["long_documents"] == "passages" and not about.changes:
+    if encoding["long_documents"] == "passages" and not about.changes:
         message = f"passages need a plain folder or a server, not the {about.engine} engine: name one, or use maxpool"
         raise ArgumentError(f"long_documents: {message}")
     for space, needed in (("bm25", bm25), ("dense", dense is not None)):
@@ -294,7 +306,7 @@ def _check(
         raise ArgumentError("dense and no_dense exclude each other")
 
 
-class _Corpus(NamedTuple):
+class _CorpusParts(NamedTuple):
     """Documents with their vectors, or to be encoded by a loaded model."""
 
     model: str
@@ -307,45 +319,45 @@ class _Corpus(NamedTuple):
 
 
 def _stored_corpus(
-    vectors: Sources, documents: Iterable[Document], limits: DocumentEncoding, source: str, size: int
-) -> _Corpus:
+    vectors: Sources, documents: Iterable[Document], encoding: DocumentEncoding, source: str, size: int
+) -> _CorpusParts:
     """Return the corpus of stored vectors, in parts of at most `size` documents."""
-    for option in changed(DocumentEncoding, limits):
+    for option in changed(DocumentEncoding, encoding):
         if option in ("max_length", "long_documents"):
             raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
     shards, places = read_shards(vectors), places_of(vectors)
     stored = next(shards)
     if stored.meta.role != "document":
         raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
-    parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
-    return _Corpus(stored.meta.model, stored.meta, parts, stored.dimensions, vectors=fingerprint(*places))
+    parts = _with_vectors(documents, chain([stored], shards), encoding, source, size)
+    return _CorpusParts(stored.meta.model, stored.meta, parts, stored.dimensions, vectors=fingerprint(*places))
 
 
 def _corpus_to_encode(
     model: Model | str | PathLike[str],
     documents: Iterable[Document],
-    limits: DocumentEncoding,
+    encoding: DocumentEncoding,
     size: int,
     device: str | None,
     runtime: Any,
-) -> _Corpus:
+) -> _CorpusParts:
     """Return the corpus that a model encodes, in parts of at most `size` documents."""
-    check_length(model, limits["max_length"])
+    check_length(model, encoding["max_length"])
     if is_model(model):  # `device` is for the dense model alone
         loaded = load_encoder(model, runtime=runtime)
     else:
-        loaded = load_encoder(fspath(model), device, runtime, limits["dtype"])
-    encoder = TextEncoder(loaded, "document", **of_one_text(limits))
+        loaded = load_encoder(fspath(model), device, runtime, encoding["dtype"])
+    encoder = TextEncoder(loaded, "document", **of_one_text(encoding))
     # Read all of a document, unless the tokenizer does not tell where a window ends.
     reads_on = encoder.tokenization is not None and encoder.tokenization.has_places
-    long_documents = limits["long_documents"] or ("maxpool" if reads_on else "truncate")
+    long_documents = encoding["long_documents"] or ("maxpool" if reads_on else "truncate")
     parts = ((part, None) for part in in_parts(documents, size, long_documents))
     meta = describe(encoder, model_name(model))
-    return _Corpus(model_name(model), meta, parts, loaded.dimensions, loaded, long_documents=long_documents)
+    return _CorpusParts(model_name(model), meta, parts, loaded.dimensions, loaded, long_documents=long_documents)
 
 
 def _with_vectors(
-    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: DocumentEncoding, source: str, size: int
+    documents: Iterable[Document], shards: Iterator[StoredVectors], encoding: DocumentEncoding, source: str, size: int
 ) -> Parts:
     """Iterate over documents in parts, with their stored vectors, which may be in another order."""
     rows = StoredRows(shards)
@@ -353,7 +365,7 @@ def _with_vectors(
         names = [document.id for document in part]
         if (vectors := rows.take(names)) is None:
             raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
-        pruned = prune(vectors.matrix, **select(Pruning, limits))
+        pruned = prune(vectors.matrix, **select(Pruning, encoding))
         yield part, EncodedTexts(pruned, vectors.dense)
     if rows.rest():
         raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

@@ -48,7 +48,7 @@ class Making:
     device: str | None
     total: int | None = None
     keep_old: bool = False  # a replaced collection stays
-    again: Callable[[], Iterable[Document]] | None = None  # reads the documents, to check them before any is written
+    reread: Callable[[], Iterable[Document]] | None = None  # reads the documents, to check them before any is written
     mean_length: Callable[[], float] | None = None
 
     @patiently()
@@ -116,8 +116,8 @@ class Making:
             # A new store first checks all documents and counts their words.
             with store.alone():
                 collection.was_there = bool(store.settings_now()["whole"])
-                if not begun and self.again is not None and type(store)._refuse is not Store._refuse:
-                    store.check_documents(self.again())
+                if not begun and self.reread is not None and type(store)._refuse is not Store._refuse:
+                    store.check_documents(self.reread())
                 if not begun and self.mean_length is not None:
                     store.configure({**store.settings, "mean_length": self.mean_length()})
                 if not collection.was_there:

@@ -12,7 +12,8 @@ from contextvars import copy_context
 from ctypes import CDLL
 from typing import TypeVar
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 # When other programs run on the machine, a spinning thread takes the core of the thread that it waits for.
 # Two threads on two cores encode this many texts per second, on a quiet machine and while another program is busy:
