@@ -120,7 +120,7 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
 @pytest.mark.parametrize("terms", [None, 3])
 def test_documents_like_another_are_ranked_by_products_of_vectors(collection: Collection, terms: int | None) -> None:
     names = [f"d{i}" for i in range(40)]
-    query, passages = collection.units.vectors(["d7", "d20"], "sparse"), not collection.units.whole
+    query, passages = collection.units.vectors(["d7", "d20"], "sparse"), not collection.units.are_documents
     vectors = csr_array(
         collection.store.vectors([one for one in collection.store.ids() if "\t" in one or not passages])
     )

@@ -58,7 +58,7 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
         source, own = corpus(tmp_path / "corpus.jsonl", documents), {"dtype": "float32", "device": "cpu"}
         how = {"bm25": True, "max_length": LENGTH, "long_documents": "passages", **own, **options}
         made.append(index(str(backbones["bert"]), source, tmp_path / "index", **how))
-        assert not made[-1].units.whole
+        assert not made[-1].units.are_documents
         return made[-1]
 
     yield make
@@ -147,7 +147,7 @@ def test_changes_reach_all_passages(make: Make, documents: list[Document], tmp_p
     check(collection, list(there.values()))
     collection.close()
     opened = open_index(tmp_path / "index")
-    assert not opened.units.whole
+    assert not opened.units.are_documents
     assert len(opened) == N - 2
     check(opened, list(there.values()))
     opened.close()
@@ -174,7 +174,7 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
         change(collection)
     collection.close()
     opened = open_index(tmp_path / "index")
-    assert not opened.units.whole
+    assert not opened.units.are_documents
     change(opened)
     there = {one.id: one for one in [*documents, *changed]}
     if call == "delete" and after:

@@ -69,7 +69,7 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
     make(folder, documents)
     allowed = precision(place)
     with open_index(place) as server, open_index(folder) as local:
-        assert not server.units.whole
+        assert not server.units.are_documents
         ids = [document.id for document in documents]
         assert (len(server), sorted(server.units.ids())) == (len(documents), sorted(ids))
         assert sorted(server.store.ids()) == sorted(local.store.ids())

@@ -158,10 +158,10 @@ def test_each_space_is_searched_once_for_equal_conditions() -> None:
     def carried_out(k: int, weights: Mapping[Space, float], options: SearchOptions) -> Ranking:
         plan = SearchPlan.of(depths_of(k, options, len(weights)), weights, check(SearchOptions, options))
 
-        def search(space: Space) -> Ranking:
+        def search(spaces: Sequence[Space]) -> dict[Space, Ranking]:
             _ = queries.vectors
-            searches.append((space, plan.depths.depth))
-            return ranking_of(scores, plan.depths.depth)
+            searches.extend((space, plan.depths.depth) for space in spaces)
+            return {space: ranking_of(scores, plan.depths.depth) for space in spaces}
 
         def documents_of(ids: Sequence[str]) -> list[Document]:
             return [Document(name, "another text") for name in ids]

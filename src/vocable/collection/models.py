@@ -90,6 +90,10 @@ class CollectionModels:
             refuse_differences(stored, now, f"{self._place}: {self._settings.dense}", INDEX_AGAIN)
         return model
 
+    def begin_loading_dense(self) -> None:
+        """Open the dense model: its graph loads in a thread, beside what the caller does next."""
+        _ = self.dense
+
     @cached_property
     def documents(self) -> TextEncoder:
         """The encoder of documents with the options of the collection; `VectorsError` for another vocabulary.

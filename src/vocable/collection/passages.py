@@ -36,9 +36,9 @@ class UnitChange(NamedTuple):
 
 
 class Units(Protocol):
-    """The documents of a store, and the units that it holds; `whole` if a unit is a document."""
+    """The documents of a store, and the units that it holds; `are_documents` if a unit is a whole document."""
 
-    whole: bool
+    are_documents: bool
 
     def of(self, store: Store) -> Units:
         """Return the units of another view of the store."""
@@ -68,7 +68,7 @@ class Units(Protocol):
 class WholeDocuments:
     """Documents that are stored as they are."""
 
-    whole = True
+    are_documents = True
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -152,7 +152,7 @@ def _passage_id(document: str, number: int) -> str:
 class Passages:
     """Documents that are stored as passages."""
 
-    whole = False
+    are_documents = False
 
     def __init__(self, store: Store, models: CollectionModels, counted: dict[object, int] | None = None) -> None:
         """Take a store of passages; `counted` has the number of documents of the last version that was counted."""

@@ -156,20 +156,24 @@ class SearchPlan:
         return replace(self, feedback=0, reranking=none, sort=None, min_score=None)
 
     def rankings(
-        self, queries: EncodedQueries, search: Callable[[Space], Ranking], documents_of: DocumentsOf
+        self,
+        queries: EncodedQueries,
+        search: Callable[[Sequence[Space]], Mapping[Space, Ranking]],
+        documents_of: DocumentsOf,
     ) -> dict[Space, Ranking]:
-        """Return the rankings [q, depth] of the plan's spaces, with one list of ids; `search` makes those not yet made.
+        """Return the rankings [q, depth] of the plan's spaces, with one list of ids.
 
-        A fusion of words and others also has the verbatim matches [q, 1], whose documents it reads. Equal searches of
-        the same queries for different plans are made once.
+        `search` makes the rankings that no plan of the same queries has asked for, all at once. A fusion of words and
+        others also has the verbatim matches [q, 1], whose documents it reads.
         """
-        rankings: dict[Space, Ranking] = {}
-        for name in (*self.weights, *([VERBATIM_MATCH] if "bm25" in self.weights and len(self.weights) > 1 else [])):
-            if (key := self.key(name)) not in queries.searched:
-                queries.searched[key] = (
-                    verbatim(rankings["bm25"], queries.texts, documents_of) if name == VERBATIM_MATCH else search(name)
-                )
-            rankings[name] = queries.searched[key]
+        searched = queries.searched
+        if new := [space for space in self.weights if self.key(space) not in searched]:
+            searched.update((self.key(space), ranking) for space, ranking in search(new).items())
+        rankings = {space: searched[self.key(space)] for space in self.weights}
+        if "bm25" in rankings and len(rankings) > 1:
+            if (key := self.key(VERBATIM_MATCH)) not in searched:
+                searched[key] = verbatim(rankings["bm25"], queries.texts, documents_of)
+            rankings[VERBATIM_MATCH] = searched[key]
         return dict(zip(rankings, aligned([*rankings.values()]), strict=True))
 
     def carry_out(

@@ -87,8 +87,8 @@ class CollectionSearch:
         depths = Depths.of(
             k, options, len(weights), spare=candidates, reachable=self.reachable, most=self._store.max_hits
         )
-        counted = () if facets is None else self._facets([facets] if isinstance(facets, str) else facets)
-        plan = SearchPlan.of(depths, weights, options, facets=counted, by_page=by_page)
+        fields = () if facets is None else self._facets([facets] if isinstance(facets, str) else facets)
+        plan = SearchPlan.of(depths, weights, options, facets=fields, by_page=by_page)
         reranking = within_budget(plan.reranking) if spare else plan.reranking
         return replace(plan, idf_filter=self.idf_filter(plan.filter, options["idf_filter"]), reranking=reranking)
 
@@ -108,7 +108,7 @@ class CollectionSearch:
         """Return the conditions of a query; the documents with a rare word of a phrase are the only ones to check."""
         language = str(self._store.settings.get("language", ENGLISH))
         conditions = Conditions(query, self._units, language)
-        stems = query.required_stems(language) if "bm25" in self._spaces and self._units.whole else []
+        stems = query.required_stems(language) if "bm25" in self._spaces and self._units.are_documents else []
         if stems:
             vectors = self._store.lexicon.query_vectors(stems, stems=True)
             ranking = self._store.search(vectors, CHECKED_AT_ONCE, space="bm25")
@@ -152,17 +152,15 @@ class CollectionSearch:
 
     def _rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
-            _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
-        searched = dict[Space, Ranking]()
+            self._models.begin_loading_dense()
         documents_of = partial(queries.documents, documents_of=self._units.documents)
 
-        def search(space: Space) -> Ranking:
-            if space not in searched:  # the searches of all spaces are one request to a server
-                new = [name for name in plan.weights if plan.key(name) not in queries.searched]
-                searched.update(self._of_spaces(queries, plan, new))
-                if "bm25" in searched and len(searched) > 1 and not self._store.about.cheap_reads:
-                    documents_of([name for ranking in searched.values() for name in _first_hits(ranking)])
-            return searched[space]
+        def search(spaces: Sequence[Space]) -> dict[Space, Ranking]:
+            found = self._of_spaces(queries, plan, spaces)
+            # A verbatim match and an answer read these documents: from a server in one request.
+            if "bm25" in found and len(found) > 1 and not self._store.about.cheap_reads:
+                documents_of([name for ranking in found.values() for name in _first_hits(ranking)])
+            return found
 
         rankings = plan.rankings(queries, search, documents_of)
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
@@ -178,24 +176,25 @@ class CollectionSearch:
         stop_if_cancelled()
         # The liked document is a hit, too, and is dropped later.
         depth = plan.depths.depth + (plan.like is not None)
-        given = {space: self._vectors(queries, plan, space) for space in spaces}
-        of_terms = cast(Matching, {name: value for name, value in plan.matching.items() if value})
-        counted = of_terms.keys() if "sparse" in spaces else ()
-        # If the engine cannot do everything, each space is searched alone.
-        if not self._units.whole or queries.conditions or not {*counted} <= {*self._store.about.matching}:
+        vectors_of = {space: self._vectors(queries, plan, space) for space in spaces}
+        matching = {"sparse": cast(Matching, {name: value for name, value in plan.matching.items() if value})}
+        if not self._engine_does(matching["sparse"] if "sparse" in spaces else {}, queries.conditions):
             search = partial(self.search_space, k=depth, filter=plan.filter, conditions=queries.conditions)
             return {
-                space: search(vectors, space=space, **(of_terms if space == "sparse" else {}))
-                for space, vectors in given.items()
+                space: search(vectors, space=space, **matching.get(space, {})) for space, vectors in vectors_of.items()
             }
         if plan.filter is not None:
             self.check_filter(plan.filter)
         # All spaces are searched in one request.
         searches = [
-            SpaceSearch(vectors, depth, space, plan.filter, of_terms if space == "sparse" else Matching())
-            for space, vectors in given.items()
+            SpaceSearch(vectors, depth, space, plan.filter, matching.get(space, Matching()))
+            for space, vectors in vectors_of.items()
         ]
         return dict(zip(spaces, self._store.search_all(searches), strict=True))
+
+    def _engine_does(self, matching: Mapping[str, object], conditions: Mapping[int, Conditions] | None) -> bool:
+        """Return whether the engine alone finds the hits: their terms counted, no conditions, no passages to join."""
+        return self._units.are_documents and not conditions and matching.keys() <= {*self._store.about.matching}
 
     def _vectors(self, queries: EncodedQueries, plan: SearchPlan, space: Space) -> Vectors:
         """Return the vectors of queries in one space."""
@@ -278,25 +277,25 @@ class CollectionSearch:
         fulfil the conditions and have enough of the query's terms. Raises `ArgumentError` for another option of
         `matching` that the engine does not support.
         """
-        counted = {name: value for name, value in check(Matching, matching).items() if value}
+        counting = {name: value for name, value in check(Matching, matching).items() if value}
         if space not in self._spaces:
             raise ArgumentError(f"{self._place}: it was made without {space} vectors")
         if filter is not None:
             self.check_filter(filter)
         # Dense vectors have no terms to count.
         if isinstance(queries, np.ndarray):
-            counted = {}
-        # The engine can do everything.
-        if self._units.whole and not conditions and counted.keys() <= {*self._store.about.matching}:
-            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counted))
-        # It cannot count shared terms, check conditions or join passages: do so for each query, on deeper rankings.
-        hits, missing = [], None
-        share = 0.0 if "minimum_match" in self._store.about.matching else counted.pop("minimum_match", 0.0)
+            counting = {}
+        if self._engine_does(counting, conditions):
+            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counting))
+        # What the engine does not, is done here for each query, on deeper rankings.
+        hits, missing, share = [], None, 0.0
+        if "minimum_match" in counting and "minimum_match" not in self._store.about.matching:
+            share = cast(float, counting.pop("minimum_match"))
         for row in range(queries.shape[0]):
             query: csr_array = queries[[row]]
             # The number of terms is rounded up; 1e-9 makes up for the error of the product.
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
-            search = partial(self._store.search, query, space=space, filter=filter, **select(Matching, counted))
+            search = partial(self._store.search, query, space=space, filter=filter, **select(Matching, counting))
             hits.append(self._hits(query, k, needed, space, search, (conditions or {}).get(row)))
             missing = missing or self._store.missing
         return replace(ranking_of(hits, k), missing=missing)
@@ -316,17 +315,18 @@ class CollectionSearch:
         depth = min(4 * k, max(k, most))
         while True:
             stop_if_cancelled()
-            hits = enough = search(k=depth).hits(0)
+            found = search(k=depth).hits(0)
+            kept = found
             # The number of terms that each hit shares with the query [hits].
-            if needed and hits:
-                stored = csr_array(self._store.vectors([identifier for identifier, _ in hits], space))
+            if needed and found:
+                stored = csr_array(self._store.vectors([identifier for identifier, _ in found], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
-                enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
-            enough = self._units.hits(enough)
+                kept = [hit for hit, count in zip(found, shared, strict=True) if count >= needed]
+            kept = self._units.hits(kept)
             if conditions is not None:
-                enough = conditions.met_by(enough)
-            if len(enough) >= enough_hits or len(hits) < depth or depth >= most:
-                return enough
+                kept = conditions.met_by(kept)
+            if len(kept) >= enough_hits or len(found) < depth or depth >= most:
+                return kept
             depth = min(4 * depth, most)
 
     def _reranked(self, queries: EncodedQueries, plan: SearchPlan, ranking: Ranking) -> Ranking:

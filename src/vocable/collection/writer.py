@@ -143,7 +143,7 @@ class CollectionWriter:
                 started, counts = time.perf_counter(), StreamProgress()
                 sparse, dense = self._encoded(units, counts, advance)
                 counts.empty += int((np.diff(sparse.indptr) == 0).sum())
-                counts.windows += 0 if self._units.whole else len(units)
+                counts.windows += 0 if self._units.are_documents else len(units)
                 vectors = self._all_vectors(units, counts, sparse, dense)
                 done.add(counts)
                 done.coverage = self._covered(done, units)
@@ -251,7 +251,7 @@ class CollectionWriter:
 
         `replaced` are the documents of the collection with the same ids.
         """
-        counts, whole, writes = StreamProgress(), self._units.whole, []
+        counts, whole, writes = StreamProgress(), self._units.are_documents, []
         # Encode before anything is written: an error of the model changes nothing.
         for change in self._units.changes(documents, replaced):
             if encoded is None:

@@ -170,7 +170,6 @@ def search_grid(
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
     k = encoded.dataset.search_depth(k)
-    whole = judged_queries(encoded.dataset, encoded.queries)
     with progress("search", total=len(settings)) as advance:
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)
@@ -179,9 +178,8 @@ def search_grid(
                 # Search as everywhere, by a plan.
                 search = SpaceIndex(partial(_searched, index, encoded, setting), Cost())
                 plan = setting.plan(k, reranking)
-                ranking = plan.page(
-                    DatasetRetriever(name, encoded.dataset, {"sparse": search}, device).rank(whole, plan)
-                )
+                retriever = DatasetRetriever(name, encoded.dataset, {"sparse": search}, device)
+                ranking = plan.page(retriever.rank(judged_queries(encoded.dataset, encoded.queries), plan))
                 # What the search costs is counted, not timed.
                 queries = prune(encoded.queries, *setting.limits("query"))
                 matches = index.matched(queries, minimum_match=setting.minimum_match)
@@ -195,10 +193,11 @@ def search_grid(
                 )
                 if rerank_times is not None and ranking.rerank_ms is not None:
                     rerank_times[setting] = ranking.rerank_ms
-                label, power = f"{name} {setting}".strip(), encoded.query_idf
-                evaluation = evaluate_run(label, ranking, encoded.dataset, measures, cost=cost, query_idf=power)
+                label = f"{name} {setting}".strip()
+                evaluation = evaluate_run(
+                    label, ranking, encoded.dataset, measures, cost=cost, query_idf=encoded.query_idf
+                )
                 points[setting] = GridPoint(name, setting, evaluation)
-                whole.searched.clear()  # each setting searches other vectors
                 advance(1)
     return [points[setting] for setting in settings]
 

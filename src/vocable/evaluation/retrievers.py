@@ -73,7 +73,9 @@ class DatasetRetriever:
 
     def rank(self, queries: EncodedQueries, plan: SearchPlan) -> Ranking:
         """Return the candidates [q, kept] of a plan, best first."""
-        rankings = plan.rankings(queries, lambda space: self.indexes[space].search(queries, plan), self._read)
+
+        def search(spaces: Sequence[Space]) -> dict[Space, Ranking]:
+            return {space: self.indexes[space].search(queries, plan) for space in spaces}
 
         def texts_of(_: int, ids: Sequence[str]) -> list[str]:
             return self.texts(ids)
@@ -81,7 +83,7 @@ class DatasetRetriever:
         def rerank(ranking: Ranking) -> Ranking:
             return reranked(ranking, queries.texts, texts_of, device=self.device, **plan.reranking)
 
-        return plan.carry_out(rankings, rerank, self._read)
+        return plan.carry_out(plan.rankings(queries, search, self._read), rerank, self._read)
 
     def texts(self, ids: Sequence[str]) -> list[str]:
         """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""

@@ -221,7 +221,7 @@ class _Publication:
     def __init__(
         self, collection: Collection, title: str, bm25: bool, characters: int, runtime: WebRuntime | None
     ) -> None:
-        if not collection.units.whole:
+        if not collection.units.are_documents:
             message = "it has passages, which cannot be published: index with long_documents truncate or maxpool"
             raise ArgumentError(f"{collection.place}: {message}")
         self.collection, self.title, self.bm25, self.characters = collection, title, bm25, characters
