@@ -6,7 +6,7 @@ Shapes: q queries, n documents, v output vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from time import perf_counter
 from typing import Any, NamedTuple, TypedDict
@@ -24,9 +24,9 @@ TURN = 16  # consecutive queries for the same system
 TIMED_TEXTS, ENCODING_ROUNDS = 128, 5  # texts in a round of encoding, and number of rounds
 
 
-def _column(title: str, text: Callable[[float], str] = short) -> Any:
-    """Return a field of `Cost` with the title of its column and the format of its values."""
-    return field(default=None, metadata={"title": title, "text": text})
+def _column(title: str, text: Callable[[float], str] = short, *kinds: str) -> Any:
+    """Return a field of `Cost` with the title of its column, the format of its values and its kinds for `without`."""
+    return field(default=None, metadata={"title": title, "text": text, "kinds": kinds})
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,17 @@ class Cost:
     bytes_per_document: float | None = _column("bytes/ doc", "{:,.0f}".format)
     documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # texts encoded per second
     search_p50_ms: float | None = _column("p50 ms")  # search for one encoded query, on one thread
-    search_p95_ms: float | None = _column("p95 ms")
-    answer_p50_ms: float | None = _column("answer p50 ms")  # one query, from its text to its hits
-    answer_p95_ms: float | None = _column("answer p95 ms")
+    search_p95_ms: float | None = _column("p95 ms", short, "tail")
+    answer_p50_ms: float | None = _column("answer p50 ms", short, "answer")  # one query, from its text to its hits
+    answer_p95_ms: float | None = _column("answer p95 ms", short, "answer", "tail")
     rerank_p50_ms: float | None = _column("rerank p50 ms")  # reranking of the hits of one query
-    rerank_p95_ms: float | None = _column("rerank p95 ms")
+    rerank_p95_ms: float | None = _column("rerank p95 ms", short, "tail")
     # Share of the documents that have enough terms of a query to be scored, averaged over queries.
     matched: float | None = _column("matched", "{:.3g}".format)
+
+    def without(self, kind: str) -> Cost:
+        """Return the cost without one kind: `answer`, the times of whole answers, or `tail`, all 95th percentiles."""
+        return replace(self, **{column.name: None for column in fields(self) if kind in column.metadata["kinds"]})
 
 
 def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:

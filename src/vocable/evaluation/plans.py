@@ -76,7 +76,7 @@ class Judged:
             ranking = ranked(deepest)
             evaluation = evaluate_run(name, ranking, self.dataset, self.measures)
         if ranking.rerank_ms is not None:
-            cost = replace(cost or Cost(), answer_p50_ms=None, answer_p95_ms=None, **rerank_costs(ranking.rerank_ms))
+            cost = replace((cost or Cost()).without("answer"), **rerank_costs(ranking.rerank_ms))
         return replace(evaluation, cost=cost, query_idf=self.query_idf if "sparse" in weights else None)
 
     def evaluate_by_depth(self, name: str, ranked: Callable[[int], Ranking]) -> tuple[Evaluation, Ranking]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vocable.core.storage import StrPath
@@ -208,7 +208,7 @@ def _shown(cost: Cost | None) -> Cost | None:
     """Return the cost without 95th percentiles of times: they would make the table wider than 80 columns."""
     if cost is None or (cost.answer_p50_ms is None and cost.rerank_p50_ms is None):
         return cost
-    return replace(cost, search_p95_ms=None, answer_p95_ms=None, rerank_p95_ms=None)
+    return cost.without("tail")
 
 
 def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:
