@@ -60,7 +60,7 @@ def lost_ids(failing: Cluster) -> list[str]:
 def opened(place: str, *, partial: bool = False) -> Any:
     engine, address = engine_of(place)
     store = engine.open(address)
-    store.opening = engine.about.opening(partial=partial)
+    store.search_options = engine.about.search_options(partial=partial)
     return store
 
 

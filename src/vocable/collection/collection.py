@@ -286,9 +286,9 @@ def open_index(
     if engine is MemoryStore:
         raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
     # A search may take more of the engine's options than the settings of the index.
-    options = engine.parse_options(engine_options, opening=True)
+    options = engine.parse_options(engine_options, of_search=True)
     store = engine.open(address)
-    store.opening = engine.about.opening(**options)
+    store.search_options = engine.about.search_options(**options)
     if not store.searchable:
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")

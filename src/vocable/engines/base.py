@@ -60,7 +60,7 @@ class Store(ABC):
     place: str  # for messages, without a password
     spaces: dict[Space, int]  # number of columns of each space; 0: any number
     settings: dict[str, Any]  # JSON values that are stored with the documents
-    opening: Any = NoOptions()  # options with which the store was opened, a record of `about.opening`
+    search_options: Any = NoOptions()  # of the searches of this handle, a record of `about.search_options`
 
     @classmethod
     @abstractmethod
@@ -262,20 +262,20 @@ class Store(ABC):
         raise NotImplementedError
 
     @classmethod
-    def parse_options(cls, options: str | Mapping[str, object] | None, *, opening: bool = False) -> dict[str, object]:
+    def parse_options(cls, options: str | Mapping[str, object] | None, *, of_search: bool = False) -> dict[str, object]:
         """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".
 
-        A store is created with these options; with `opening`, return the options for opening a store instead.
+        A store is created with these options, and keeps them; with `of_search`, they are of the searches of one handle.
         Raises `ArgumentError` for an unknown option, or for a value that the option does not take.
         """
         if isinstance(options, str):
             pairs = [part.partition("=") for part in options.split(",")]
             options = {name.strip(): _value(value.strip()) for name, _, value in pairs}
-        record = cls.about.opening if opening else cls.about.options
+        record = cls.about.search_options if of_search else cls.about.options
         known = [field.name for field in fields(record)]
         for name in options or {}:
             if name not in known:
-                has = f"has {', '.join(known)}" if known else "has none" + " of a search" * opening
+                has = f"has {', '.join(known)}" if known else "has none" + " of a search" * of_search
                 raise ArgumentError(f"engine_options: no option {name!r}: the {cls.about.engine} engine {has}")
         settings = record(**options or {})
         check_fields(settings)

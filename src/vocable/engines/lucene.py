@@ -43,7 +43,7 @@ from vocable.engines.lucene_answers import (
     unreached,
 )
 from vocable.engines.lucene_filters import condition_of, sortable
-from vocable.engines.lucene_options import OpeningOptions
+from vocable.engines.lucene_options import LuceneSearchOptions
 from vocable.engines.lucene_searches import ANSWERED, Body, count_body, counted_in, hits_of, indexes_of, search_body
 from vocable.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, packed, unpacked
 from vocable.engines.patience import SHARD_SECONDS, request, seconds_left
@@ -67,7 +67,7 @@ class LuceneStore(AliasedStore):
     max_hits = 10_000  # index.max_result_window
     kind = "index"
     signed = True
-    opening = OpeningOptions()
+    search_options = LuceneSearchOptions()
     feature: ClassVar[str]  # type of the field with the weighted terms
     _preferred = "", 0.0  # the nodes to ask, and until when
     _hangs = 0  # second requests so far
@@ -120,7 +120,7 @@ class LuceneStore(AliasedStore):
 
     @property
     def partial(self) -> bool:
-        return bool(self.opening.partial)
+        return bool(self.search_options.partial)
 
     def _make(self, record: Mapping[str, object]) -> None:
         keyword = {"type": "keyword", "doc_values": False}

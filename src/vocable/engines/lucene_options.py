@@ -28,7 +28,7 @@ class LuceneOptions:
 
 
 @dataclass(frozen=True)
-class OpeningOptions:
+class LuceneSearchOptions:
     """Options of a search: with `partial`, a search also answers while shards are unavailable, and reports it."""
 
     partial: bool = False
@@ -49,5 +49,5 @@ def about(engine: str) -> About:
         part=2048,
         options=LuceneOptions,
         of_run=("bulk", "workers"),
-        opening=OpeningOptions,
+        search_options=LuceneSearchOptions,
     )

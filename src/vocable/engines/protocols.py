@@ -69,9 +69,9 @@ class About:
     words_first: bool = False  # documents are searched by their words before they have vectors
     spaces: tuple[Space, ...] = ("sparse",)
     part: int = 512  # documents encoded and written together: if the process is killed, at most one part is lost
-    options: type[Any] = NoOptions  # dataclass of the engine's own options
-    of_run: tuple[str, ...] = ()  # options that say how a call writes, and are no property of the collection
-    opening: type[Any] = NoOptions  # dataclass of the options for opening a store for a search
+    options: type[Any] = NoOptions  # dataclass of the options that a collection is made with and keeps
+    of_run: tuple[str, ...] = ()  # of these, what a repeated call may give anew, for its own writing
+    search_options: type[Any] = NoOptions  # dataclass of the options of one handle's searches; nothing keeps them
 
 
 class Lexicon(Protocol):
