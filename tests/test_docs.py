@@ -8,6 +8,7 @@ import importlib.util
 import pkgutil
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import vocable
 from vocable.cli import COMMANDS
 from vocable.cli.words import options_of
+from vocable.engines.protocols import engines
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -123,6 +125,15 @@ def test_all_pages_but_the_research_are_short_enough_to_be_read() -> None:
 def test_every_command_is_in_the_table_of_verbs() -> None:
     text = (ROOT / "docs" / "which-verb.md").read_text()
     assert [name for name in COMMANDS if not re.search(f"`(vocable )?{name}[` ]", text)] == []
+
+
+def test_every_option_of_an_engine_is_explained() -> None:
+    text = "".join(
+        page.read_text() for page in (ROOT / "docs").rglob("*.md") if "engines" in str(page.relative_to(ROOT))
+    )
+    for engine in engines().values():
+        for record in (engine.about.options, engine.about.search_options):
+            assert [option.name for option in fields(record) if f"`{option.name}`" not in text] == []
 
 
 def test_the_readme_is_short_and_leads_to_every_page() -> None:
