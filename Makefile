@@ -15,13 +15,13 @@ STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint test toys toy-tuning $(STUDIES:%=toy-%) study wheel docs install bench clean
+.PHONY: help demo check lint test toys $(STUDIES:%=toy-%) study wheel docs install bench clean
 
 help:
 	@echo "make demo     search, explain and measure on the documentation of Python, without PyTorch: a minute of processor time"
 	@echo "make check    lint, types and the quick tests: four minutes"
 	@echo "make test     lint, types and all tests: 15 minutes"
-	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
+	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
 	@echo "make wheel    build an archive and a wheel in dist/, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
@@ -44,7 +44,7 @@ test: lint
 	$(BIN)/pytest $(PARALLEL) --durations=30
 
 # Two processes give the results of one, but not to the last digit: sums have another order. `make -j2 toys` is quicker.
-toys: $(STUDIES:%=toy-%) toy-tuning
+toys: $(STUDIES:%=toy-%)
 	@rm -rf $(TOYS)
 
 $(STUDIES:%=toy-%): toy-%: $(STAMP)
@@ -52,10 +52,6 @@ $(STUDIES:%=toy-%): toy-%: $(STAMP)
 	@$(BIN)/python -m studies.$* --toy -o $(TOYS)/$* >$(TOYS)/$*.txt || { cat $(TOYS)/$*.txt; exit 1; }
 	@$(BIN)/torchrun --standalone --nproc_per_node 2 -m studies.$* --toy -o $(TOYS)/$*-two >$(TOYS)/$*.txt || { cat $(TOYS)/$*.txt; exit 1; }
 	@$(BIN)/python tests/studies/same.py $(TOYS)/$* $(TOYS)/$*-two
-
-toy-tuning: $(STAMP)
-	@rm -rf $(TOYS)/tuning; mkdir -p $(TOYS)
-	@$(BIN)/python -m studies.tuning --toy -o $(TOYS)/tuning >$(TOYS)/tuning.txt 2>&1 || { cat $(TOYS)/tuning.txt; exit 1; }
 
 wheel:
 	@$(PYTHON) tests/wheel.py

@@ -128,6 +128,7 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         patched.setattr(os, "fsync", lambda file: None)
         patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
+        patched.setattr("vocable.tuning.tune.release_memory", lambda *, collect=False: None)
         patched.setattr("vocable.training.log.save_figure", lambda figure, path: Path(path).touch())
         patched.setattr(figures, "LAYOUT", None)
         timed_rows = cost.timed_rows
