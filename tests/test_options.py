@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, get_type_hints
 
 import numpy as np
 import pytest
 from annotated_types import Gt, Lt
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import TypedDict
 
 import vocable as vo
 from vocable import options as shared

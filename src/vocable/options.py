@@ -10,7 +10,6 @@ too. A function in `RECORD_RULES` refuses combinations; it gets the options that
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -25,13 +24,13 @@ from typing import (
     ParamSpec,
     TypeAlias,
     TypeVar,
+    Unpack,
     cast,
     get_args,
     get_origin,
     get_type_hints,
 )
 
-import typing_extensions
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
@@ -288,7 +287,6 @@ RECORD_RULES: dict[Any, Callable[[Mapping[str, object]], None]] = {
     RerankOptions: goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms"),
     SortOptions: goes_with("sort", "sort_hits"),
 }
-UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
 
 
 @cache
@@ -321,7 +319,7 @@ def _hints(target: object) -> dict[str, object]:
 
 def record_of(hint: object) -> Any:
     """Return the record of a hint `Unpack[RECORD]`; None for any other hint."""
-    return get_args(hint)[0] if get_origin(hint) in UNPACK else None
+    return get_args(hint)[0] if get_origin(hint) is Unpack else None
 
 
 @cache

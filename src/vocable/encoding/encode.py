@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, Unpack, cast
 
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
-from typing_extensions import Unpack
 
 from vocable.core.storage import ANOTHER
 from vocable.core.tables import counted

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Unpack
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
-from typing_extensions import Unpack
 
 from vocable.core.cancelling import stop_if_cancelled
 from vocable.data.texts import Texts, as_texts

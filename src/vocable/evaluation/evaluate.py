@@ -10,9 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
-
-from typing_extensions import Unpack
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack, cast
 
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.rerank import load_reranker

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias, get_args
+from typing import Annotated, TypeAlias, Unpack, get_args
 
 import numpy as np
 from annotated_types import Gt
 from scipy.sparse import csr_array
-from typing_extensions import Unpack
 
 from vocable.collection.rerank import RERANK_DEPTH, load_reranker
 from vocable.core.figures import save_figure

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track

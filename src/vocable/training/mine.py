@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from sentence_transformers import SparseEncoder
-from typing_extensions import Unpack
 
 from vocable.collection.collection import Collection, open_index
 from vocable.collection.index import index as index_of

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 from annotated_types import Ge
 from scipy.sparse import csr_array
-from typing_extensions import Unpack
 
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track

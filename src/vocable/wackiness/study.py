@@ -11,11 +11,10 @@ import shutil
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
-from typing_extensions import Unpack
 
 from vocable.core.fingerprint import settings_of
 from vocable.core.storage import finish, finished, resumable

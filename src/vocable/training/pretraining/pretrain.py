@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
-from typing_extensions import Unpack
 
 from vocable.adapt.stages import WHOLE_TERMS, PretrainSettings, check_pretrain_settings
 from vocable.core.storage import finish, finished, resumable
