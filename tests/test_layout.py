@@ -68,7 +68,7 @@ SHARED = {
     "slow/service/test_page.py": ["service.pages"],
     "torch_models/test_checkpoints.py": ["torch_models.adapters"],
     "torch_models/test_export.py": ["torch_models.provenance", "torch_models.torch_model"],
-    "torch_models/test_sparse_encoder.py": ["encoding.runtimes", "torch_models.library"],
+    "torch_models/test_sparse_encoder.py": ["encoding.torch_library", "torch_models.library"],
     "torch_models/test_triton.py": ["torch_models.triton_kernels"],
     "training/pretraining/test_teacher_tasks_classes.py": ["training.pretraining.teacher_tasks"],
     "training/pretraining/test_teacher_tasks_sap.py": ["training.pretraining.teacher_tasks"],
@@ -109,7 +109,7 @@ def test_imports_run_one_way() -> None:
 
 
 def test_what_searches_does_not_import_what_trains() -> None:
-    """Models in PyTorch are reached by the module that `vocable.encoding.runtimes` names."""
+    """Models in PyTorch are reached by the module that `vocable.encoding.torch_library` names."""
     search, training = ({name for rooms in side for name in rooms} for side in ([*SEARCH, *SERVING], TRAINING))
     modules = [module for module in TREES if room(module) in search]
     across = [

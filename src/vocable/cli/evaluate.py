@@ -12,7 +12,7 @@ from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
 from vocable.cli.repeated import once
 from vocable.encoding.hub import BUILT_IN_MODEL
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.errors import ArgumentError, require_extra
 
 LUCENE = (

@@ -21,7 +21,7 @@ from vocable.core.cancelling import stop_if_cancelled
 from vocable.core.progress import track
 from vocable.encoding.cross_graph import CrossGraph, is_cross_graph
 from vocable.encoding.hub import check_files, check_model
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.errors import ModelError, require_extra
 from vocable.indexes.ranking import Ranking, falling
 from vocable.options import RerankOptions, check, checked

@@ -26,7 +26,7 @@ from vocable.encoding.hub import BUILT_IN_DENSE, BY_LOOKUP, check_files, locate
 from vocable.encoding.lookup import VectorTable, read_tables
 from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import EncodingModel, Role
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.encoding.vectors import Parts
 from vocable.errors import ModelError, require_extra
 from vocable.options import Count, CountOrZero

@@ -25,7 +25,7 @@ from vocable.encoding.hub import (
 from vocable.encoding.models import Model, encoding_model, is_model
 from vocable.encoding.pooling import PoolingName
 from vocable.encoding.protocol import EncodingModel
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.encoding.vectors import VectorsMeta
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.options import Activation, DType, Runtime, checked

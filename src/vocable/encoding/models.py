@@ -12,7 +12,7 @@ from typing_extensions import TypeIs
 from vocable.encoding.hub import BUILT_IN
 from vocable.encoding.model_fingerprint import digest, number_type, refuse_differences
 from vocable.encoding.protocol import EncodingModel
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.encoding.vectors import VectorsMeta
 
 if TYPE_CHECKING:

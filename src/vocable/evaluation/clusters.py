@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data.texts import as_texts
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.language.words import words
 

@@ -19,7 +19,7 @@ from vocable.core.progress import track
 from vocable.data.records import Example
 from vocable.data.texts import as_texts
 from vocable.encoding.protocol import Role
-from vocable.encoding.runtimes import torch_library
+from vocable.encoding.torch_library import torch_library
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrievers import QueryWeights, unexpanded
 from vocable.indexes.bm25 import RM3, BM25Index

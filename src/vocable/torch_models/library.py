@@ -1,4 +1,4 @@
-"""Models in PyTorch for the search side, which reaches them only through `vocable.encoding.runtimes`."""
+"""Models in PyTorch for the search side, which reaches them only through `vocable.encoding.torch_library`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vocable.encoding.hub import trusting
 from vocable.encoding.protocol import EncodingModel
-from vocable.encoding.runtimes import ModelKind
+from vocable.encoding.torch_library import ModelKind
 from vocable.errors import ArgumentError
 from vocable.torch_models.autoencoders import has_autoencoder, load_autoencoder
 from vocable.torch_models.opening import model_kind, open_model, without_bars
