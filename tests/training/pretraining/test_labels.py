@@ -16,7 +16,7 @@ from tests.cli.command_line import done, refused
 from vocable.adapt.stages import PretrainSettings
 from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
-from vocable.training.pretraining.windows import Cutter, LabelFinder, Windows, cut, labelled, write_windows
+from vocable.training.pretraining.windows import Cutter, LabelFinder, Windows, cut_texts, labelled, write_windows
 
 SETTINGS: dict[str, Any] = {
     "labels": True, "steps": 4, "batch_size": 8, "max_length": 24, "log_every": 1, "save_every": 2,
@@ -51,7 +51,7 @@ def test_windows_have_the_class_of_their_text(
     assert windows.labels == 3
     assert len(windows) == len(expected) > len(given)
     assert [int(windows.words(row)[0]) for row in range(len(windows))] == expected
-    in_processes = cut(labelled(given), Cutter(tokenizer, 24, LabelFinder(tokenizer)), here=0, workers=2)
+    in_processes = cut_texts(labelled(given), Cutter(tokenizer, 24, LabelFinder(tokenizer)), here=0, workers=2)
     assert [int(words[0]) for _, words in in_processes if words is not None] == expected
 
 

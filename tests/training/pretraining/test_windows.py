@@ -26,7 +26,7 @@ from vocable.training.pretraining.windows import (
     TermFinder,
     Windows,
     WordFinder,
-    cut,
+    cut_texts,
     write_windows,
 )
 
@@ -151,25 +151,25 @@ def test_windows_cut_in_worker_processes_equal_windows_cut_in_one(
 ) -> None:
     tokenizer = tokenizers[family]
     alone, together = FINDERS[kind](tokenizer), FINDERS[kind](tokenizer)
-    expected = listed(cut(repeated_texts, Cutter(tokenizer, 24, alone), workers=1))
+    expected = listed(cut_texts(repeated_texts, Cutter(tokenizer, 24, alone), workers=1))
     read: list[str] = []
     stream = (read.append(text) or text for text in repeated_texts)
-    found = cut(stream, Cutter(tokenizer, 24, together), here=2, workers=2)
+    found = cut_texts(stream, Cutter(tokenizer, 24, together), here=2, workers=2)
     first = next(found)
     assert len(read) <= 60  # nothing is read before it is needed
     assert listed(chain([first], found)) == expected
     if alone is not None and together is not None:
-        assert together.cut == alone.cut
-        assert alone.cut > 0 or kind != "spans"
+        assert together.passed_over == alone.passed_over
+        assert alone.passed_over > 0 or kind != "spans"
 
 
 def test_a_short_corpus_starts_no_process(
     tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(windows, "worker_pool")
-    expected = listed(cut(repeated_texts, Cutter(tokenizer, 24), workers=1))
-    assert listed(cut(repeated_texts, Cutter(tokenizer, 24), workers=2)) == expected
-    assert listed(cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=1)) == expected
+    expected = listed(cut_texts(repeated_texts, Cutter(tokenizer, 24), workers=1))
+    assert listed(cut_texts(repeated_texts, Cutter(tokenizer, 24), workers=2)) == expected
+    assert listed(cut_texts(repeated_texts, Cutter(tokenizer, 24), here=1, workers=1)) == expected
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
             yield text
 
     with pytest.raises(LostProcessError):
-        list(cut(killing(), Cutter(tokenizer, 24), here=1, workers=2))
+        list(cut_texts(killing(), Cutter(tokenizer, 24), here=1, workers=2))
     assert not active_children()
 
 
@@ -198,9 +198,9 @@ def test_a_corpus_that_cannot_be_read_leaves_no_worker(
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        list(cut(broken(), Cutter(tokenizer, 24), here=1, workers=2))
+        list(cut_texts(broken(), Cutter(tokenizer, 24), here=1, workers=2))
     assert not active_children()
-    found = cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=2)
+    found = cut_texts(repeated_texts, Cutter(tokenizer, 24), here=1, workers=2)
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert not active_children()
@@ -214,7 +214,7 @@ from transformers import AutoTokenizer
 print("begun", flush=True)
 windows.TOKENIZED_TEXTS = 20
 texts = (text for text in ["the old fox reads books"] * 10_000)
-found = windows.cut(texts, windows.Cutter(AutoTokenizer.from_pretrained(sys.argv[1]), 24), here=1, workers=2)
+found = windows.cut_texts(texts, windows.Cutter(AutoTokenizer.from_pretrained(sys.argv[1]), 24), here=1, workers=2)
 for _ in range(41):
     next(found)
 print(*[child.pid for child in active_children()], flush=True)
@@ -257,7 +257,9 @@ def test_a_tokenizer_that_a_worker_cannot_import_stays_here(
 
     own = Own(tokenizer_object=tokenizers["wordpiece"].backend_tokenizer)
     cutter = Cutter(own, 24)
-    assert listed(cut(repeated_texts, cutter, here=1, workers=2)) == listed(cut(repeated_texts, cutter, workers=1))
+    assert listed(cut_texts(repeated_texts, cutter, here=1, workers=2)) == listed(
+        cut_texts(repeated_texts, cutter, workers=1)
+    )
 
 
 def test_white_space_is_that_of_python() -> None:

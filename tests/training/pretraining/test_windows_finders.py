@@ -70,7 +70,7 @@ def test_words_are_found_by_their_characters(
         found = finder(text, encoded["input_ids"], encoded["offset_mapping"])
         labels, cut = slow_reference(tokenizer, terms, text, length)
         assert [window.tolist() for window in found] == labels
-        assert finder.cut == cut
+        assert finder.passed_over == cut
         whole, cuts = whole + sum((window >= 0).sum() for window in found), cuts + cut
         several += sum((window == CONTINUES).sum() for window in found)
     assert whole > 100
@@ -88,7 +88,7 @@ def test_a_tokenizer_that_cuts_across_words(tokenizers: dict[str, PreTrainedToke
     encoded = tokenizer("the fox", return_offsets_mapping=True)
     [found] = finder("the fox", [encoded["input_ids"]], [encoded["offset_mapping"]])
     assert found.tolist() == [NO_WORD, NO_WORD, 1, NO_WORD]
-    assert finder.cut == 1
+    assert finder.passed_over == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -178,7 +178,7 @@ def test_spans_are_those_of_the_authors_by_ids(
         tokens, labelled = tokens + len(ids), labelled + int((expected != NO_WORD).sum())
         ordinary = ~np.isin(ids, tokenizer.all_special_ids)
         unlabelled += int(((expected == NO_WORD) & ordinary).sum())
-    assert spans.cut == unlabelled
+    assert spans.passed_over == unlabelled
     assert tokens > 2000
     assert labelled > 500
     assert (several > 100) is (family != "wordpiece")  # whose own tokens these terms are
@@ -202,4 +202,4 @@ def test_spans_end_at_the_edge_of_a_window(tokenizers: dict[str, PreTrainedToken
     assert whole.tolist() == [0] + [CONTINUES] * (len(ids) - 1)
     halves = finder("", [ids[:1], ids[1:]], [[], []])
     assert np.concatenate(halves).tolist() == [NO_WORD] * len(ids)
-    assert finder.cut == len(ids)
+    assert finder.passed_over == len(ids)

@@ -42,8 +42,9 @@ Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its f
 class TermFinder(ABC):
     """Finds the terms of an output vocabulary in a text that is cut into token windows.
 
-    `cut` counts what was passed over. A finder can be pickled; its copy counts from 0. Raises `ModelError` if the
-    tokenizer has no backend of the `tokenizers` library, because only these report token offsets.
+    `passed_over` counts the terms of the texts that tokens or windows cut across. A finder can be pickled; its copy
+    counts from 0. Raises `ModelError` if the tokenizer has no backend of the `tokenizers` library, because only these
+    backends return token offsets.
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, *others: object) -> None:
@@ -51,14 +52,14 @@ class TermFinder(ABC):
             raise ModelError(f"{type(tokenizer).__name__} does not report token offsets: save it as a fast tokenizer")
         self._made_from = list(terms), tokenizer, *others
         self._marks = np.array(sorted(bare_marks(tokenizer)))
-        self.cut = 0
+        self.passed_over = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._made_from
 
     @abstractmethod
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
-        """Return the term of each token in the form that `whole_words` takes: [s_i] for window i of the text."""
+        """Return the term of each token as `masking.whole_words` takes it: [s_i] for window i of the text."""
 
 
 class WordFinder(TermFinder):
@@ -96,7 +97,7 @@ class WordFinder(TermFinder):
             begin, end = tokens[low[word]], tokens[high[word]]
             of_tokens[begin : end + 1] = CONTINUES
             of_tokens[begin] = numbers[word]
-        self.cut += int((~whole & (numbers >= 0)).sum())
+        self.passed_over += int((~whole & (numbers >= 0)).sum())
         return np.split(of_tokens, np.cumsum([len(ids) for ids in windows])[:-1])
 
 
@@ -134,7 +135,7 @@ def labelled(examples: Iterable[Example]) -> Iterator[Labelled]:
 class SpanFinder(TermFinder):
     """Finds terms by their tokens: from left to right, the longest span of tokens that are the tokens of a term.
 
-    A span has at most SPAN tokens, in a single window. `cut` counts the tokens that belong to no term.
+    A span has at most SPAN tokens, in a single window. `passed_over` counts the tokens that belong to no term.
 
     The authors of Geng and Yang 2026 label these spans in their comparison with Kim et al. 2026 (table 6, EMLM). Only
     ids are compared, so a lower-case term does not label a cased word, and a comma after a word is "##,".
@@ -160,7 +161,7 @@ class SpanFinder(TermFinder):
                 terms[start : start + length] = CONTINUES
                 terms[start] = self._number[ids[start : start + length]]
             else:
-                self.cut += ids[start] not in self._special
+                self.passed_over += ids[start] not in self._special
             start += max(1, length)
         return terms
 
@@ -252,8 +253,8 @@ class Windows:
         return self._arrays[name][start:end].astype(np.int64)
 
 
-# A window [s] and, with a finder, the words of its tokens.
-Cut: TypeAlias = tuple[NDArray[np.int32], Ids | None]
+# The ids of a window [s] and, with a finder, the terms of its tokens [s].
+Window: TypeAlias = tuple[NDArray[np.int32], Ids | None]
 
 
 class Cutter(NamedTuple):
@@ -263,7 +264,7 @@ class Cutter(NamedTuple):
     length: int
     finder: TermFinder | None = None
 
-    def __call__(self, texts: Sequence[str]) -> list[Cut]:
+    def __call__(self, texts: Sequence[str]) -> list[Window]:
         encoded = self.tokenizer(
             list(texts),
             truncation=True,
@@ -272,7 +273,7 @@ class Cutter(NamedTuple):
             return_attention_mask=False,
             return_offsets_mapping=self.finder is not None,
         )
-        sources, windows = encoded["overflow_to_sample_mapping"], list[Cut]()
+        sources, windows = encoded["overflow_to_sample_mapping"], list[Window]()
         for text, group in groupby(range(len(sources)), key=sources.__getitem__):
             members = [*group]
             ids = [encoded["input_ids"][i] for i in members]
@@ -306,7 +307,7 @@ def write_windows(
     # Tokens and words go into temporary files, because a corpus can exceed the memory.
     lengths, words, without = [0], 0, 0
     with TemporaryFile(dir=folder) as tokens_file, TemporaryFile(dir=folder) as words_file:
-        for ids, terms in cut(texts, Cutter(tokenizer, length, finder)):
+        for ids, terms in cut_texts(texts, Cutter(tokenizer, length, finder)):
             if terms is not None:
                 begun = int((terms >= 0).sum())
                 words, without = words + begun, without + (not begun)
@@ -323,12 +324,14 @@ def write_windows(
         arrays["tokens"], header = np.memmap(tokens_file, dtype=np.int32, mode="r"), {}
         if finder is not None:
             arrays["words"] = np.memmap(words_file, dtype=np.int32, mode="r")
-            header["counts"] = WordCounts(words, finder.cut, without)._asdict()
+            header["counts"] = WordCounts(words, finder.passed_over, without)._asdict()
         save_arrays(folder / WINDOWS_FILE, WINDOWS, arrays, header)
     return Windows(folder)
 
 
-def cut(texts: Iterable[str], cutter: Cutter, *, here: int = HERE, workers: int | None = None) -> Iterator[Cut]:
+def cut_texts(
+    texts: Iterable[str], cutter: Cutter, *, here: int = HERE, workers: int | None = None
+) -> Iterator[Window]:
     """Cut texts into windows: the first `here` batches in this process, the others in `workers` processes.
 
     By default each core has a worker. Without a finder, this process alone keeps two or three cores busy, because the
@@ -352,8 +355,8 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _cut_in_processes(batches: Iterator[list[str]], cutter: Cutter, workers: int) -> Iterator[Cut]:
-    waiting: deque[Future[tuple[list[Cut], int]]] = deque()
+def _cut_in_processes(batches: Iterator[list[str]], cutter: Cutter, workers: int) -> Iterator[Window]:
+    waiting: deque[Future[tuple[list[Window], int]]] = deque()
     try:
         with worker_pool(workers, _start_worker, cutter) as pool:
             waiting.extend(pool.submit(_cut_batch, batch) for batch in islice(batches, 2 * workers))
@@ -361,7 +364,7 @@ def _cut_in_processes(batches: Iterator[list[str]], cutter: Cutter, workers: int
                 windows, passed_over = waiting.popleft().result()
                 waiting.extend(pool.submit(_cut_batch, batch) for batch in islice(batches, 1))
                 if cutter.finder is not None:
-                    cutter.finder.cut += passed_over
+                    cutter.finder.passed_over += passed_over
                 yield from windows
     except BrokenExecutor as error:
         raise LostProcessError(f"a process that cuts the corpus has ended: {error}") from error
@@ -376,8 +379,9 @@ def _start_worker(cutter: Cutter) -> None:
     _cutter = cutter
 
 
-def _cut_batch(texts: list[str]) -> tuple[list[Cut], int]:
-    """Return the windows of texts, and the number of words that the finder passed over in them."""
-    previous = 0 if _cutter.finder is None else _cutter.finder.cut
-    windows = _cutter(texts)
-    return windows, 0 if _cutter.finder is None else _cutter.finder.cut - previous
+def _cut_batch(texts: list[str]) -> tuple[list[Window], int]:
+    """Return the windows of texts, and the number of terms that the finder passed over in them."""
+    if _cutter.finder is None:
+        return _cutter(texts), 0
+    _cutter.finder.passed_over = 0
+    return _cutter(texts), _cutter.finder.passed_over
