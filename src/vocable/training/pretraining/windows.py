@@ -1,6 +1,6 @@
 """A corpus as token windows on disk, with the terms of an output vocabulary that the tokens spell.
 
-Letters: s tokens of a window, t tokens of a text that spell something.
+Letters: s tokens of a window, t tokens of a text that spell something, w words of a text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPAN = 8  # most tokens of a span that spells a term
 WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # all white space
 
 TokenWindows: TypeAlias = Sequence[Sequence[int]]  # ids [s], including special tokens
-Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its first and last character
+Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its characters, from start to end
 
 
 class TermFinder(ABC):
@@ -78,27 +78,32 @@ class WordFinder(TermFinder):
             self._number.setdefault(normalize(term), number)
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+        # The words of the text: their terms [w], -1 for other words, and their characters from start to end [w, 2].
         words = list(self._split(text))
-        numbers = np.array([self._number.get(text, -1) for text, _, _ in words], dtype=np.int64)
+        numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
-        tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
-        of_tokens = np.full(len(window), NO_WORD)
-        # A word has the tokens from the first that reaches into it to the last that begins before its end.
-        low = np.searchsorted(ends, spans[:, 0], side="right")
-        high = np.searchsorted(starts, spans[:, 1], side="left") - 1
-        apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last: "½" becomes two words
+        # A word has the tokens from the first that reaches into it to the last that begins before its end, both [w].
+        places, starts, ends, window = _spelling_tokens(text, windows, offsets, self._marks)
+        first = np.searchsorted(ends, spans[:, 0], side="right")
+        last = np.searchsorted(starts, spans[:, 1], side="left") - 1
+        # Words without a token, and words that share characters with a neighbour ("½" becomes two words), are cut.
+        apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last
         apart[1:-1] = spans[1:, 0] >= spans[:-1, 1]
-        whole = (low <= high) & apart[:-1] & apart[1:]
-        low, high = np.where(whole, low, 0), np.where(whole, high, 0)
-        if len(tokens):
-            whole &= (starts[low] >= spans[:, 0]) & (ends[high] <= spans[:, 1])
-            whole &= (tokens[high] - tokens[low] == high - low) & (window[tokens[low]] == window[tokens[high]])
-        for word in np.flatnonzero(whole & (numbers >= 0)):
-            begin, end = tokens[low[word]], tokens[high[word]]
-            of_tokens[begin : end + 1] = CONTINUES
-            of_tokens[begin] = numbers[word]
-        self.passed_over += int((~whole & (numbers >= 0)).sum())
-        return np.split(of_tokens, np.cumsum([len(ids) for ids in windows])[:-1])
+        uncut = (first <= last) & apart[:-1] & apart[1:]
+        # So are words whose tokens reach beyond them, have others between them, or lie in two windows.
+        first, last = np.where(uncut, first, 0), np.where(uncut, last, 0)
+        if len(places):
+            uncut &= (starts[first] >= spans[:, 0]) & (ends[last] <= spans[:, 1])
+            uncut &= (places[last] - places[first] == last - first) & (window[first] == window[last])
+        # The term of each token, one window after the other.
+        lengths = [len(ids) for ids in windows]
+        terms = np.full(sum(lengths), NO_WORD)
+        for word in np.flatnonzero(uncut & (numbers >= 0)):
+            begin, end = places[first[word]], places[last[word]]
+            terms[begin : end + 1] = CONTINUES
+            terms[begin] = numbers[word]
+        self.passed_over += int((~uncut & (numbers >= 0)).sum())
+        return np.split(terms, np.cumsum(lengths)[:-1])
 
 
 class Labelled(str):
@@ -198,19 +203,29 @@ def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
     return {tokens_of[number]: number for number in sorted(tokens_of)}
 
 
-def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the positions [t] of tokens that spell something, their first and last characters [t], and windows [s]."""
+class SpellingTokens(NamedTuple):
+    """The tokens of a text that spell something, in order."""
+
+    places: Ids  # [t], among the tokens of all windows
+    starts: Ids  # [t], the first character of each that is not white space
+    ends: Ids  # [t], the next character after each
+    window: Ids  # [t], the window of each, by number
+
+
+def _spelling_tokens(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> SpellingTokens:
+    """Find the tokens that spell something: neither special tokens, nor white space, nor one of the bare `marks`."""
+    # The tokens of all windows, one after the other: windows, ids, and characters from start to end.
     window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
     ids = np.concatenate([np.asarray(window_ids, dtype=np.int64) for window_ids in windows])
-    places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
+    spans = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
+    # For each character the next that is not white space: some tokenizers make leading white space part of a token.
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     ink = np.append(~np.isin(characters, WHITE), True)
-    # The next character that is not white space: some tokenizers make leading white space part of the token.
     following = np.where(ink, np.arange(len(ink)), len(text))
     following = np.minimum.accumulate(following[::-1])[::-1]
-    starts, ends = following[places[:, 0]], places[:, 1]
-    tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, marks))
-    return tokens, starts[tokens], ends[tokens], window
+    starts, ends = following[spans[:, 0]], spans[:, 1]
+    places = np.flatnonzero((starts < ends) & ~np.isin(ids, marks))
+    return SpellingTokens(places, starts[places], ends[places], window[places])
 
 
 class WordCounts(NamedTuple):
