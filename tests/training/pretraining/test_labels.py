@@ -48,9 +48,9 @@ def test_windows_have_the_class_of_their_text(
         tokens = len(tokenizer(one.positive, add_special_tokens=False)["input_ids"])
         whole, rest = divmod(tokens, 22)
         expected += [number[one.query]] * max(1, whole + (rest + 2 >= 16))
-    assert windows.labels == 3
+    assert windows.class_count == 3
     assert len(windows) == len(expected) > len(given)
-    assert [int(windows.words(row)[0]) for row in range(len(windows))] == expected
+    assert [int(windows.labels(row)[0]) for row in range(len(windows))] == expected
     in_processes = cut_texts(labelled(given), Cutter(tokenizer, 24, LabelFinder(tokenizer)), here=0, workers=2)
     assert [int(words[0]) for _, words in in_processes if words is not None] == expected
 
@@ -84,7 +84,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     shutil.rmtree(tmp_path / "resumed" / "checkpoint-4")
     found = vo.pretrain(model, [], work=tmp_path / "resumed", **SETTINGS).state_dict()
     assert all(torch.equal(found[key], value) for key, value in expected.items())
-    assert Windows(tmp_path / "resumed" / "tokens").labels == 3
+    assert Windows(tmp_path / "resumed" / "tokens").class_count == 3
 
 
 def test_texts_without_labels_are_refused(backbones: dict[str, Path], toy_texts: list[str]) -> None:

@@ -185,7 +185,7 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     for name, (part, stream) in sets.items():
         losses, right = [], []
         for i, row in enumerate(rows):
-            of_words = windows.words(int(row))
+            of_words = windows.labels(int(row))
             assert of_words is not None
             rng = np.random.default_rng((3, 0, i, stream))
             text = whole_words(windows[int(row)], of_words, rng, part=part, **common)

@@ -40,7 +40,7 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     classify_windows(windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
     read = [tokenizer.decode(windows[row], skip_special_tokens=True) for row in rows]
     embeddings = SentenceTransformer(dense, device="cpu").encode(read, normalize_embeddings=True)
-    every = np.array([windows.words(row)[0] for row in range(len(windows))])
+    every = np.array([windows.labels(row)[0] for row in range(len(windows))])
     labels = every[rows]
     assert sorted(set(labels)) == list(range(5))
     assert (np.delete(every, rows) == -1).all()
@@ -48,7 +48,7 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     unasked: Any = None
     again = Windows(tmp_path)
     classify_windows(again, rows, tokenizer, unasked, settings(dense), 0)
-    assert np.array_equal([again.words(row)[0] for row in range(len(again))], every)
+    assert np.array_equal([again.labels(row)[0] for row in range(len(again))], every)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "relu"), ("max", "log1p_relu")])

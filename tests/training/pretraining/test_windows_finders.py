@@ -100,12 +100,12 @@ def test_windows_carry_the_words_of_their_tokens(
     finder = WordFinder(terms, tokenizer, splitter(tokenizer))
     windows = write_windows(tmp_path / "a", texts, tokenizer, 24, finder)
     plain = write_windows(tmp_path / "b", texts, tokenizer, 24)
-    assert plain.counts is plain.words(0) is None
+    assert plain.counts is plain.labels(0) is None
     assert windows.counts is not None
     assert windows.counts.without == len(plain) - len(windows) >= 1
     begun = 0
     for i in range(len(windows)):
-        words = windows.words(i)
+        words = windows.labels(i)
         assert words is not None
         assert len(words) == len(windows[i])
         begun += int((words >= 0).sum())
@@ -119,7 +119,7 @@ def test_windows_carry_the_words_of_their_tokens(
     assert windows.counts.words == begun
     again = write_windows(tmp_path / "a", [], tokenizer, 24, finder)
     assert again.counts == windows.counts
-    assert np.array_equal(again.words(3), windows.words(3))  # type: ignore[arg-type]
+    assert np.array_equal(again.labels(3), windows.labels(3))  # type: ignore[arg-type]
 
 
 def test_a_corpus_without_a_word_is_refused(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> None:

@@ -164,8 +164,8 @@ class Task(ABC):
     new: NDArray[np.bool_] | None = None  # [v], True for tokens that the source vocabulary lacks; they count separately
 
     @abstractmethod
-    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
-        """Return a window [s] as the model reads it, with its labels; `words` come from `Windows.words`."""
+    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+        """Return a window [s] as the model reads it, with its labels; `labels` come from `Windows.labels`."""
 
     def uniform(self, ids: Ids, rng: Generator) -> Masked:
         """Mask a held-out window uniformly, so that masking strategies can be compared on it."""
@@ -215,12 +215,12 @@ class MaskingTask(PredictionTask):
         self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
         self._special[special_tokens(tokenizer, len(self._special))] = True
 
-    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
         rate, weight = self._settings.masking_rate, self._settings.new_token_weight
-        if words is not None:
+        if labels is not None:
             by_token = self._settings.masking == "longest-span"
             return whole_words(
-                ids, words, rng, rate=rate, part=part, by_token=by_token, mask_id=self._mask_id, size=self._size
+                ids, labels, rng, rate=rate, part=part, by_token=by_token, mask_id=self._mask_id, size=self._size
             )
         if self._settings.masking == "uniform" or self.new is None:
             return self.uniform(ids, rng)
@@ -252,7 +252,7 @@ class MaskedWindows(Dataset[Masked]):
             self._order = epoch, self.order(epoch)
         row = int(self._order[1][position])
         rng = np.random.default_rng((self._seed, epoch, position))
-        return self._task(self._windows[row], rng, self._windows.words(row))
+        return self._task(self._windows[row], rng, self._windows.labels(row))
 
 
 def collate(batch: Iterable[Masked], padding: int) -> TokenBatch:
@@ -282,14 +282,14 @@ class HeldOut:
     ) -> None:
         self._task, self._sets = task, defaultdict[str, list[Masked]](list)
         for i, row in enumerate(map(int, rows)):
-            ids, words = windows[row], windows.words(row)
+            ids, labels = windows[row], windows.labels(row)
             rng = np.random.default_rng((seed, 0, i, MASK_STREAM))
-            if words is None:
+            if labels is None:
                 self._sets["all"].append(task.uniform(ids, rng))
                 continue
-            self._sets["all"].append(task(ids, rng, words))
+            self._sets["all"].append(task(ids, rng, labels))
             for name, part in PART_SETS.items():
-                masked = task(ids, np.random.default_rng((seed, 0, i, PART_STREAM)), words, part)
+                masked = task(ids, np.random.default_rng((seed, 0, i, PART_STREAM)), labels, part)
                 if (masked.labels != IGNORED).any():
                     self._sets[name].append(masked)
         self._new = None if task.new is None or not task.new.any() else torch.from_numpy(task.new)

@@ -165,22 +165,23 @@ class _Pretraining:
         v = self._mlm.config.vocab_size
         new = None if output_vocabulary(self._mlm) is not None else _is_new(new_tokens(model), v)
         _check_task(self._mlm, self._tokenizer, settings, new)
-        names, device, dense = terms(self._adapted), str(self._mlm.device), None
+        names, pooling = terms(self._adapted), splade_modules(self._adapted)[0][1]
+        device, dense = str(self._mlm.device), None
         self._task: Task = MaskingTask(self._tokenizer, settings, v, new)
         if settings.teacher is not None and settings.classes is None:
             self._task = AlignmentTask(self._tokenizer, settings.teacher, names, device, settings.dtype)
         elif settings.teacher is not None and settings.classes is not None:
             dense = dense_teacher(settings.teacher, settings.max_length, device)
-            self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
+            self._task = ClassTask(self._mlm, pooling, len(names), settings.classes)
         draws = settings.steps * settings.batch_size * settings.gradient_accumulation
         with distributed.first_alone():  # the other processes read the files that the first has written
             length = _window_length(self._adapted, settings.max_length)
             finder = self._finder(splitter_name(model))
             self._windows = write_windows(folder / "tokens", texts, self._tokenizer, length, finder)
             if settings.labels:
-                if self._windows.labels < 2:
+                if self._windows.class_count < 2:
                     raise DataError("labels: all examples have the same query, and so the same class: add others")
-                self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), self._windows.labels)
+                self._task = ClassTask(self._mlm, pooling, len(names), self._windows.class_count)
             learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
             _check_passes(settings, draws, len(learned))
         self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
@@ -222,7 +223,7 @@ class _Pretraining:
             for when, outcomes in (("before", start), ("after", end))
         }
         if settings.labels:
-            figures["classes"] = self._windows.labels
+            figures["classes"] = self._windows.class_count
         elif self._windows.counts is not None:
             figures["words"] = self._windows.counts._asdict()
         record(self._adapted, "pretrain", **figures)

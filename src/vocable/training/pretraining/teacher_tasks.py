@@ -75,7 +75,7 @@ class AlignmentTask(Task):
         check_terms(f"teacher {teacher}", self._teacher.model, names, "logits are compared term by term")
         self._transformer: Any = route(self._teacher.model.sparse_encoder, "document")[0]
 
-    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
         return Masked(ids, np.full_like(ids, IGNORED))
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
@@ -119,12 +119,12 @@ class ClassTask(PredictionTask):
         finally:
             delattr(self._model, CLASS_LAYER)
 
-    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
-        """Return a window [s] unmasked; `words` is its class, the label of its first token."""
-        labels = np.full_like(ids, IGNORED)
-        if words is not None and part == "all":
-            labels[0] = words[0]
-        return Masked(ids, labels)
+    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+        """Return a window [s] unmasked; its class, the first of `labels`, is the label of its first token."""
+        predicted = np.full_like(ids, IGNORED)
+        if labels is not None and part == "all":
+            predicted[0] = labels[0]
+        return Masked(ids, predicted)
 
     def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the vectors [b, v], the classes [b], and the class layer."""
@@ -168,4 +168,4 @@ def classify_windows(
             raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
         return labels
 
-    windows.classes = array_once(windows.folder / f"classes-{classes}-{made_of}.npy", labels)
+    windows.classify(array_once(windows.folder / f"classes-{classes}-{made_of}.npy", labels))

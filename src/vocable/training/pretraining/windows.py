@@ -237,11 +237,12 @@ class WordCounts(NamedTuple):
 
 
 class Windows:
-    """Token windows on disk, memory-mapped; windows written with a finder also have the term of each token."""
+    """Token windows on disk, memory-mapped; windows written with a finder also have a label of each token."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.classes: Ids | None = None  # classes of the windows, if they were classified; -1 for an unused window
+        self._classes: Ids | None = None
+        # Of all windows, one after the other: "tokens", "words" (their labels), and "offsets" of the windows in these.
         self._arrays, header = load_arrays(folder / WINDOWS_FILE, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
@@ -249,18 +250,25 @@ class Windows:
         return len(self._arrays["offsets"]) - 1
 
     @property
-    def labels(self) -> int:
+    def class_count(self) -> int:
         """The number of classes of labelled texts."""
         return 1 + int(self._arrays["words"].max())
+
+    def classify(self, classes: Ids) -> None:
+        """Give each window a class [windows]; -1 for windows that are not used."""
+        self._classes = classes
 
     def __getitem__(self, index: int) -> Ids:
         """Return the ids [s] of a window, including special tokens."""
         return self._part("tokens", index)
 
-    def words(self, index: int) -> Ids | None:
-        """Return the word of each token [s] of a window, as `whole_words` takes it, or its class [1], if any."""
-        if self.classes is not None:
-            return self.classes[index : index + 1]
+    def labels(self, index: int) -> Ids | None:
+        """Return the labels of a window, if any: its class [1] after `classify`, else a label of each token [s].
+
+        A token has its term, as `masking.whole_words` takes it, or with `LabelFinder` the class of its text.
+        """
+        if self._classes is not None:
+            return self._classes[index : index + 1]
         return self._part("words", index) if "words" in self._arrays else None
 
     def _part(self, name: str, index: int) -> Ids:
@@ -334,7 +342,7 @@ def write_windows(
         if len(lengths) == 1:
             lacks = "no text with a word of the output vocabulary" if without else "no text to learn from"
             raise DataError(f"the corpus has {lacks}")
-        # Offsets [n + 1] of the windows in the tokens.
+        # Offsets [windows + 1] of the windows in the tokens.
         arrays: dict[str, np.ndarray] = {"offsets": np.cumsum(lengths, dtype=np.int64)}
         arrays["tokens"], header = np.memmap(tokens_file, dtype=np.int32, mode="r"), {}
         if finder is not None:
