@@ -91,7 +91,7 @@ def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
 
 
 class MarkComplete(TrainerCallback):
-    """Forces a checkpoint to disk, then marks it as complete. It must be the last callback, since others add files."""
+    """Forces a checkpoint to disk, then marks it as complete; must come after the callbacks that add files to it."""
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
         distributed.wait()  # every process has written the state of its random numbers

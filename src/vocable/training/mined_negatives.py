@@ -62,7 +62,7 @@ def batches_without_repeats(texts: Sequence[Sequence[Hashable]], b: int) -> Iter
                 break
         else:
             return
-        waiting = [*later, *waiting[len(batch) + len(later) :]]
+        waiting = [*later, *waiting[len(batch) + len(later) :]]  # also the rows that a full batch did not look at
         yield batch
 
 
@@ -80,12 +80,22 @@ def planned(sources: Sequence[Dataset], b: int, seed: int) -> Dataset:
 
 
 class MiningSteps(NamedTuple):
-    """The schedule of the mining: the steps after which it runs, its rows, and its folder."""
+    """The schedule of the mining: the steps after which it runs, its rows, and its folder.
+
+    With 8 rows a step, step 4 learns from the rows 24 to 31, and step 5, the first that can learn from what is mined
+    after step 3, from row 32 on:
+
+    >>> steps = MiningSteps(Path("mined"), rows=8, every=3, n=1)
+    >>> [steps.step_of(row) for row in (0, 31, 32, 55, 56)]
+    [0, 0, 3, 3, 6]
+    >>> [steps.first_row(step) for step in (0, 3, 6)]
+    [0, 32, 56]
+    """
 
     folder: Path
     rows: int  # rows that a step learns from
     every: int  # steps from one mining to the next
-    n: int
+    n: int  # negatives of an example
 
     def step_of(self, row: int) -> int:
         """Return the step that the negatives of a row are mined after."""
@@ -170,10 +180,8 @@ class _DrawingMiner(Miner):
     def _with_negatives(self, example: Example, positive_score: float, hits: Sequence[tuple[str, float]]) -> Example:
         digest = blake2b(f"{example.query}\n{example.positive}".encode(), digest_size=8).digest()
         rng = np.random.default_rng((*self._key, int.from_bytes(digest)))
-        by_id, n = (
-            sorted(hits),
-            self._rule["negatives"],
-        )  # by score, rounding could decide the order of similar documents
+        n = self._rule["negatives"]
+        by_id = sorted(hits)  # by score, rounding could decide the order of similar documents
         drawn = [by_id[position] for position in rng.permutation(len(by_id))]
         anywhere = [(str(number), 0.0) for number in rng.permutation(self._size)[: 4 * self._rule["to_rank"]]]
         # The texts of all candidates are read, so a short list is tried first.
@@ -205,15 +213,19 @@ class MinedTexts:
         step = self._steps.step_of(row)
         if self._opened is None or self._opened[0] != step:
             self._opened = step, PreparedExamples(self._steps.place(step), verify=False)
-        examples = self._opened[1]
-        return examples.text(int(examples.candidates[(row - self._steps.first_row(step)) * self._steps.n + number]))
+        # Each row has n candidates; the file begins with the first row that is mined after the step.
+        examples, place = self._opened[1], (row - self._steps.first_row(step)) * self._steps.n + number
+        return examples.text(int(examples.candidates[place]))
 
     def __deepcopy__(self, memo: object) -> MinedTexts:
         return self
 
 
 class MineDuringTraining(TrainerCallback):
-    """Mines every `every` steps in the first process, after a checkpoint has the weights; must be the last callback."""
+    """Mines every `every` steps in the first process, after a checkpoint of the weights.
+
+    It must come after `MarkComplete`: a run that is interrupted while it mines resumes from this checkpoint.
+    """
 
     def __init__(self, plan: MiningPlan) -> None:
         self._plan = plan
