@@ -6,13 +6,16 @@ import os
 import sqlite3
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from vocable.core.storage import partial_of
+
+T = TypeVar("T", bound=Hashable)
 
 RECENT = 1 << 16  # ids in a Python set before they move to an array: about 6 MB
 GROWTH = 4  # least ratio of the lengths of two arrays, which keeps their number small
@@ -51,6 +54,15 @@ class IdSet:
                 self._runs[-1].extend(last)
             np.frombuffer(self._runs[-1], dtype=np.int64).sort()  # in place: no second copy of the largest array
         return True
+
+
+def without_repeats(values: Iterable[T]) -> Iterator[T]:
+    """Yield each value once, in order; memory as in `IdSet`.
+
+    >>> [*without_repeats(["a", "b", "a"])]
+    ['a', 'b']
+    """
+    return filter(IdSet().add, values)
 
 
 class TextStore:

@@ -22,7 +22,7 @@ from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
-from vocable.data.docstore import IdSet
+from vocable.data.docstore import without_repeats
 from vocable.encoding.dense_models import dense_fingerprint
 from vocable.encoding.model_fingerprint import digest
 from vocable.encoding.models import is_model, model_digest
@@ -103,7 +103,7 @@ def mine(
     def prepare(work: Path) -> Miner:
         collection = opened
         if collection is None:
-            positives = filter(IdSet().add, (example.positive for example in read_examples(source)))
+            positives = without_repeats(example.positive for example in read_examples(source))
             collection = index_of(model, positives if corpus is None else corpus, work / "index")
         pairs = track(read_examples(source), "positives")
         answers = {answer(example.query, example.positive) for example in pairs}

@@ -28,7 +28,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from vocable.collection.collection import Collection
 from vocable.collection.index import index as index_of
 from vocable.data import Document, Example, read_corpus
-from vocable.data.docstore import IdSet
+from vocable.data.docstore import without_repeats
 from vocable.encoding.models import model_digest
 from vocable.errors import DataError
 from vocable.options import check
@@ -157,7 +157,7 @@ class MiningPlan(NamedTuple):
             texts = self.pairs["positive"]
         else:
             texts = (document.full for document in read_corpus(self.corpus))
-        collection = index_of(model, filter(IdSet().add, texts), work / "index")
+        collection = index_of(model, without_repeats(texts), work / "index")
         answers = {answer(*pair) for pair in zip(self.pairs["query"], self.pairs["positive"], strict=True)}
         rule = check(NegativeOptions, {"negatives": self.steps.n, "to_rank": max(self.steps.n, self.depth)})
         return _DrawingMiner(model, collection, rule, answers, (self.seed, step))
