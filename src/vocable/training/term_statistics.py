@@ -1,6 +1,6 @@
 """The regularizers of a recipe, and the statistics of terms that they need, computed while a model is trained.
 
-A new statistic is a class here, a case in `term_statistics`, and a name in `objectives.regularizers`.
+A new statistic is a class here, a case in `term_statistics`, and a name in `objectives.settings.Statistic`.
 
 Letters: b queries of a batch, n documents, v terms.
 """
@@ -58,29 +58,29 @@ class DocumentFrequencies(TermStatistic):
     """
 
     seen: Tensor  # [v], number of documents with each term since the last estimate
-    documents: Tensor  # number of these documents
+    documents: Tensor  # number of all documents since the last estimate
     estimate: Tensor  # [v]
-    estimated: Tensor  # the step of the last estimate
+    estimated_at: Tensor  # the step of the last estimate
 
     def __init__(self, v: int) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(v, dtype=torch.int64))
         self.register_buffer("documents", torch.tensor(0))
         self.register_buffer("estimate", torch.zeros(v))
-        self.register_buffer("estimated", torch.tensor(0))
+        self.register_buffer("estimated_at", torch.tensor(0))
 
     @torch.no_grad()
     def observe(self, documents: Tensor, step: int) -> None:
-        if step - int(self.estimated) >= REFRESH:
+        if step - int(self.estimated_at) >= REFRESH:
             self.estimate.copy_(self.seen / self.documents.clamp(min=1))
-            self.estimated.fill_(step)
+            self.estimated_at.fill_(step)
             self.seen.zero_()
             self.documents.zero_()
         self.seen += (documents > 0).sum(dim=0)
         self.documents += len(documents)
 
     def values(self) -> Tensor:
-        return self.estimate if int(self.estimated) else self.seen / self.documents.clamp(min=1)
+        return self.estimate if int(self.estimated_at) else self.seen / self.documents.clamp(min=1)
 
 
 def term_statistics(
@@ -115,20 +115,20 @@ class WeightedRegularizers(nn.Module):
 
     def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
         super().__init__()
-        self._settings, self._steps, self._by_side = settings, steps, statistics
-        self.statistics = nn.ModuleDict(statistics)  # so that checkpoints have their buffers
+        self._settings, self._steps = settings, steps
+        self.statistics: Any = nn.ModuleDict(statistics)  # a module, so that checkpoints have their buffers
 
     def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
         """Return the weighted regularizers of queries [b, v] and documents [n, v] in a step, counted from 0.
 
         The statistics observe documents that the model is to `learn` from.
         """
-        for statistic in self._by_side.values() if learn else ():
+        for statistic in self.statistics.values() if learn else ():
             statistic.observe(documents, step)
         losses = {}
         for key, part in self._settings.active.items():
             if isinstance(part, OneSide):
-                values = self._by_side[key].values() if key in self._by_side else None
+                values = self.statistics[key].values() if key in self.statistics else None
                 value = part.value(queries if key == "query" else documents, values)
             else:
                 value = part.value(queries, documents)
