@@ -23,7 +23,7 @@ from torch import Tensor, distributed
 from vocable.errors import ArgumentError, LostProcessError, VocableError
 
 T = TypeVar("T")
-USER_ERRORS = (VocableError, OSError)  # reported by the command line in one line
+USER_ERRORS = (VocableError, OSError)  # the command line shows them in one line
 # The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
 WAIT_FOR_FIRST = timedelta(days=30)
 # All processes exchange vectors and gradients in every step: a process that does not arrive has stopped.
@@ -60,7 +60,7 @@ def wait() -> None:
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def naming_lost_processes() -> Iterator[None]:
     """Raise `LostProcessError` if another process ends within the context, or misses a step for `WAIT_FOR_STEP`."""
     try:
         yield
@@ -75,6 +75,7 @@ def together() -> Iterator[None]:
 @contextmanager
 def first_alone() -> Iterator[None]:
     """Run the block in process 0, then in the others, which find its files; all processes raise its user errors."""
+    # The others wait here for the first, which sends its error, or None, when it has left the block.
     if not is_first() and (error := from_first(None)) is not None:
         raise error
     try:
@@ -116,16 +117,16 @@ def common_folder() -> Iterator[Path]:
         wait()
 
 
-def of_all(mean: Tensor, rows: int) -> Tensor:
+def weighted_by_rows(mean: Tensor, rows: int) -> Tensor:
     """Weight a mean over this process's rows so that its mean over the processes is the mean over all rows."""
     if count() == 1:
         return mean
-    every = torch.tensor(float(rows), device=mean.device)
-    distributed.all_reduce(every)
-    return mean * (rows * count() / every)
+    all_rows = torch.tensor(float(rows), device=mean.device)
+    distributed.all_reduce(all_rows)
+    return mean * (rows * count() / all_rows)
 
 
-def gathered(rows: Tensor) -> Tensor:
+def gather_rows(rows: Tensor) -> Tensor:
     """Return the rows [b, ...] of all processes, [p b, ...], in order, with gradients.
 
     Each process computes the loss of the whole batch, so that the rows of one process receive p times the gradient;

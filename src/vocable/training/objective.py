@@ -39,7 +39,7 @@ from vocable.objectives.settings import AnyLoss, InfoNCE, QueueSettings
 from vocable.torch_models.asymmetric import route
 from vocable.torch_models.fuse import pack as without_padding
 from vocable.training.data import TrainingData
-from vocable.training.distributed import gathered
+from vocable.training.distributed import gather_rows
 from vocable.training.micro_batches import Tokens, embedded, in_parts
 from vocable.training.recipe import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
@@ -154,8 +154,8 @@ class Momentum(CachedLossMixin):
         texts, vectors = [], []
         for column in columns:
             parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
-            texts.append(gathered(fingerprints(column).to(self._queue.texts.device)))
-            vectors.append(pack(gathered(torch.cat(parts)), self._settings.terms))
+            texts.append(gather_rows(fingerprints(column).to(self._queue.texts.device)))
+            vectors.append(pack(gather_rows(torch.cat(parts)), self._settings.terms))
         return QueuedDocuments(torch.cat(texts), reduce(join, vectors))
 
     def negatives(self, positives: Tensor) -> Queue:
@@ -275,8 +275,8 @@ class Objective(nn.Module):
 
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
         """Return losses and regularizers of the vectors of all processes, given the columns [b, v] of this process."""
-        queries, *others = [gathered(column) for column in columns]
-        documents, rows = torch.cat(others), None if labels is None else gathered(labels)
+        queries, *others = [gather_rows(column) for column in columns]
+        documents, rows = torch.cat(others), None if labels is None else gather_rows(labels)
         losses = self._losses(queries, documents, rows, self._queue)
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         costs = {name.removesuffix("_regularizer_loss"): value for name, value in regularizers.items()}

@@ -147,7 +147,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[Trainer
         trainer.add_callback(callback)
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
-        stack.enter_context(distributed.together())
+        stack.enter_context(distributed.naming_lost_processes())
         for transformer, _ in splade_modules(model):
             stack.enter_context(float32_attention(transformer.auto_model))
         trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(work / "train"))

@@ -251,7 +251,7 @@ class _Pretraining:
         if distributed.is_first():
             trainer.add_callback(callbacks.ProgressLog("pretrain", folder / log.LOG))
         trainer.add_callback(callbacks.MarkComplete())
-        with distributed.together():
+        with distributed.naming_lost_processes():
             trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(folder))
         # In bfloat16 the trainer wraps the model's forward: without this the result would compute in bfloat16.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
@@ -342,7 +342,7 @@ class _PretrainTrainer(Trainer):
         return SequentialSampler(self.train_dataset)  # the data set is in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: object) -> Tensor:
-        return distributed.of_all(*self.task.loss(model, inputs, self.decoder))
+        return distributed.weighted_by_rows(*self.task.loss(model, inputs, self.decoder))
 
 
 class _LogHeldOut(TrainerCallback):
