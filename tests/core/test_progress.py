@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from vocable.core import progress as module
-from vocable.core.progress import Stages, _Clock, progress, without_progress
+from vocable.core.progress import StagedProgress, _Clock, progress, without_progress
 
 
 def shown(patience: float, total: int | None, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> str:
@@ -101,14 +101,14 @@ def test_the_time_that_is_left_follows_the_rate_of_this_run(
     assert re.fullmatch(r"index: 9,001 of 10,000 \(90%\) after \d s, ([5-9]|1\d) minutes left", caplog.messages[0])
 
 
-def later(stages: Stages, stage: str, seconds: float, share: float) -> float:
+def later(stages: StagedProgress, stage: str, seconds: float, share: float) -> float:
     stages.begin(stage)
     return stages.later(seconds, share)
 
 
 def test_later_stages_take_their_time_at_the_rate_of_this_run() -> None:
     """A machine twice as slow as planned: half of the training took 300 s, so the other 50 planned seconds take 100."""
-    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    stages = StagedProgress({"train": 300.0, "export": 20.0, "after": 30.0})
     assert later(stages, "train", 300.0, 0.5) == pytest.approx(100.0)
     stages.add(600.0, 1.0)
     assert later(stages, "export", 0.0, 0.0) == pytest.approx(60.0)
@@ -119,7 +119,7 @@ def test_later_stages_take_their_time_at_the_rate_of_this_run() -> None:
 
 def test_a_stage_of_several_progresses_is_done_once() -> None:
     """Its queries took 100 s and its documents 500: the same for the 10 planned seconds of the later stage."""
-    stages = Stages({"before": 10.0, "after": 10.0})
+    stages = StagedProgress({"before": 10.0, "after": 10.0})
     stages.begin("before")
     stages.add(100.0, 1.0)
     assert later(stages, "before", 500.0, 1.0) == pytest.approx(600.0)
@@ -129,7 +129,7 @@ def test_a_stage_of_several_progresses_is_done_once() -> None:
 
 
 def test_a_stage_that_has_just_begun_takes_its_planned_time_at_the_rate_of_this_run() -> None:
-    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    stages = StagedProgress({"train": 300.0, "export": 20.0, "after": 30.0})
     stages.begin("train")
     assert stages.from_here(10.0) is None  # nothing is known yet
     stages.add(600.0, 1.0)
@@ -139,7 +139,7 @@ def test_a_stage_that_has_just_begun_takes_its_planned_time_at_the_rate_of_this_
 
 
 def test_a_stage_that_an_earlier_run_did_does_not_count_for_the_rate() -> None:
-    stages = Stages({"train": 300.0, "export": 20.0, "after": 30.0})
+    stages = StagedProgress({"train": 300.0, "export": 20.0, "after": 30.0})
     stages.begin("train")  # it is finished, and shows no progress
     assert later(stages, "export", 0.0, 0.0) == 0.0  # nothing is known yet
     assert later(stages, "export", 30.0, 1.0) == pytest.approx(45.0)
@@ -164,7 +164,7 @@ def test_the_time_that_is_left_falls_within_a_step(monkeypatch: pytest.MonkeyPat
 def test_the_time_left_is_never_longer_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    with Stages({"train": 100.0, "after": 10.0}, limit=300.0) as stages:
+    with StagedProgress({"train": 100.0, "after": 10.0}, limit=300.0) as stages:
         stages.begin("train")
         clock = _Clock(10, 0)
         now = 50.0
@@ -181,7 +181,11 @@ def test_the_time_left_is_of_the_whole_command(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "INTERVAL", 0.2)
-    with caplog.at_level(logging.INFO), Stages({"train": 1.0, "after": 999.0}) as stages, Stages({"a": 1, "b": 1}):
+    with (
+        caplog.at_level(logging.INFO),
+        StagedProgress({"train": 1.0, "after": 999.0}) as stages,
+        StagedProgress({"a": 1, "b": 1}),
+    ):
         stages.begin("train")
         with progress("train", 10, console=Console(file=StringIO())) as advance:
             sleep(0.1)
@@ -191,7 +195,7 @@ def test_the_time_left_is_of_the_whole_command(
     assert re.fullmatch(
         r"train \(stage 1 of 2\): 5 of 10 \(50%\) after 0 s, ([3-9]|1\d) minutes left in all", caplog.messages[0]
     )
-    assert Stages._current is None
+    assert StagedProgress._current is None
 
 
 def test_a_total_may_change(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

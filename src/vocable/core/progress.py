@@ -1,6 +1,6 @@
 """Progress of long work: a bar if stderr is a terminal, otherwise a line of the log (INFO) every 30 seconds.
 
-Within `Stages` each progress is a part of the whole command, and tells the time that is left of the whole.
+Within `StagedProgress` each progress is a part of the whole command, and shows the time left of the whole command.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ logger.setLevel(logging.INFO)
 _shown = Lock()  # held by the outermost progress, the only one that is shown
 
 
-class Stages:
-    """The stages of a command and the planned work of each, in seconds or another unit; a context around the command.
+class StagedProgress:
+    """The progress of a command in stages, whose work is planned in seconds or another unit; a context around it.
 
-    `begin` names the stage that begins. The time left of the later stages follows from the rate of this run: the
-    seconds of its progress so far, for the planned work that it did in them. Only the outermost `Stages` counts, and
-    only with several stages. A command that does less rather than take longer than its `limit`, in seconds from now,
-    tells no longer time.
+    `begin` names the stage that begins. The later stages are expected to go on at the rate of this run: its seconds so
+    far, for the planned work that it did in them. Only the outermost `StagedProgress` counts, and only with several
+    stages. For a command that does less work rather than exceed its `limit`, in seconds from now, the time left never
+    exceeds the rest of the limit.
     """
 
-    _current: Stages | None = None
+    _current: StagedProgress | None = None
 
     def __init__(self, planned: Mapping[str, float], limit: float = inf) -> None:
         self._planned, self._stage, self._end = planned, "", time.monotonic() + limit
         self._seconds, self._shares = 0.0, dict[str, float]()  # of this run, in progress that has ended; by stage
         self._is_outermost = False
 
-    def __enter__(self) -> Stages:
-        self._is_outermost = Stages._current is None and len(self._planned) > 1
+    def __enter__(self) -> StagedProgress:
+        self._is_outermost = StagedProgress._current is None and len(self._planned) > 1
         if self._is_outermost:
-            Stages._current = self
+            StagedProgress._current = self
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_outermost:
-            Stages._current = None
+            StagedProgress._current = None
 
     def begin(self, stage: str) -> None:
         self._stage = stage
@@ -103,7 +103,7 @@ class _Clock:
     def __init__(self, total: int | None, begun: int) -> None:
         self.count, self.total, self._begun, self._start = begun, total, begun, time.monotonic()
         self._newest, self._moved = 1, 0.0  # the newest steps, counted together, and the seconds at their end
-        self.stages = Stages._current
+        self.staged = StagedProgress._current
 
     def advance(self, done: int, total: int | None) -> None:
         self.count, self.total = self.count + done, total or self.total
@@ -123,18 +123,18 @@ class _Clock:
     def left(self) -> float | None:
         """The seconds that are left of the whole command; None if nothing is known."""
         if not self.total or self.count == self._begun:
-            return None if self.stages is None else self.stages.from_here(self.seconds)
+            return None if self.staged is None else self.staged.from_here(self.seconds)
         # The seconds of a step; the steps that have begun count once they take longer than the steps before.
         steps, now = self.count - self._begun, self.seconds
         rate, to_do = max(self._moved / steps, now / (steps + self._newest)), max(0, self.total - self.count)
         left = max(rate * to_do - (now - self._moved), rate * (to_do - self._newest), 0.0)
-        if self.stages is None:
+        if self.staged is None:
             return left
-        return self.stages.within_limit(left + self.stages.later(rate * steps, self._share))
+        return self.staged.within_limit(left + self.staged.later(rate * steps, self._share))
 
     def end(self) -> None:
-        if self.stages is not None:
-            self.stages.add(self.seconds, self._share)
+        if self.staged is not None:
+            self.staged.add(self.seconds, self._share)
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def progress(
     """Show a bar, and yield `advance(done)`, which moves it by `done` of `total` steps.
 
     `begun` steps were done by an earlier run: they do not count for the rate and the time that is left. Within
-    `Stages` the whole command counts for the time left.
+    `StagedProgress` the whole command counts for the time left.
     `advance(done, more=text, total=n)` also shows a text, and changes the total. The bar appears after a second and
     disappears at the end. Without a total it shows the count of steps. A progress inside another shows nothing.
     """
@@ -153,7 +153,7 @@ def progress(
         return
     is_terminal = sys.stderr.isatty() if console is None else console.is_terminal
     clock = _Clock(total, begun)
-    title = title if clock.stages is None else clock.stages.title(title)
+    title = title if clock.staged is None else clock.staged.title(title)
     try:
         with _bar(title, clock, console) if is_terminal else _lines(title, clock) as advance:
             yield advance
@@ -225,7 +225,7 @@ def _lines(title: str, clock: _Clock) -> Iterator[Callable[..., None]]:
     def log() -> None:
         while not ended.wait(INTERVAL):
             share = f" of {clock.total:,} ({clock.count / clock.total:.0%})" if clock.total else ""
-            rest = f", {_minutes(left)} left{'' if clock.stages is None else ' in all'}" if (left := clock.left) else ""
+            rest = f", {_minutes(left)} left{'' if clock.staged is None else ' in all'}" if (left := clock.left) else ""
             texts = title, f"{clock.count:,}", share, _elapsed(clock.seconds), rest, text and f", {text}"
             logger.info("%s: %s%s after %s%s%s", *texts)
 

@@ -24,7 +24,7 @@ from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEnc
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from vocable.adapt.rescale import PROBE_TEXTS
-from vocable.core.progress import Stages
+from vocable.core.progress import StagedProgress
 from vocable.core.storage import RECIPE, finish, finished, resumable
 from vocable.data import tolerating
 from vocable.encoding.graph import refuse_exported
@@ -65,10 +65,10 @@ def carry_out(recipe: Recipe, output: Path, resume: bool, further: Sequence[Trai
             work = stack.enter_context(resumable(output, settings, name=RECIPE, anew=not resume))
             refuse_stopped(work)
         stages.check_sources(recipe, work)
-        with Stages(_work(recipe)) as parts:
-            parts.begin(stages.PRETRAIN)
+        with StagedProgress(_work(recipe)) as progress:
+            progress.begin(stages.PRETRAIN)
             start = stages.carry_out_stages(recipe, work)
-            parts.begin("train")
+            progress.begin("train")
             _fine_tune(start, recipe, work, further)
         if distributed.is_first():
             shutil.copy(work / log.LOG, work / "model" / log.LOG)

@@ -23,7 +23,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.collection.index import index
 from vocable.core.fingerprint import settings_of
-from vocable.core.progress import Stages, track
+from vocable.core.progress import StagedProgress, track
 from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
 from vocable.core.storage import (
@@ -154,8 +154,8 @@ def tune(
         plan.check_memory()
         documents = [documents[row] for row in spread(len(documents), plan.documents)]
         planned = plan.stages(graph=graph_folder(name) is not None)
-        with Stages(planned, minutes * 60) as stages:
-            tuning = Tuning(name, device, documents, work, plan, seed, stages)
+        with StagedProgress(planned, minutes * 60) as progress:
+            tuning = Tuning(name, device, documents, work, plan, seed, progress)
             made_once(work / RECIPE_FILE, partial(tuning.write_recipe, asked, generator))
             trained = tuning.train(TimeLimit(plan, planned, began, work))
         tuning.assemble(
@@ -201,21 +201,21 @@ class Tuning:
         work: Path,
         plan: Plan,
         seed: int,
-        stages: Stages,
+        progress: StagedProgress,
     ) -> None:
         self.name, self.device, self.work, self.plan, self.seed = name, device, work, plan, seed
-        self.documents, self.stages = documents, stages
+        self.documents, self.progress = documents, progress
 
     def train(self, limit: TimeLimit) -> Path:
         """Train the model within the time, with a graph if the initial model has one; return its folder."""
         trained = self.work / TRAINED
         release_memory(collect=True)  # of the plan's and the recipe's models
-        self.stages.begin("train")
+        self.progress.begin("train")
         carry_out(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained, True, [limit])
         release_memory(collect=True)
         if (graph := graph_folder(self.name)) is None:
             return trained
-        self.stages.begin("export-model")
+        self.progress.begin("export-model")
         try:
             return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
         except ModelError as error:  # a training of an hour is not lost for its graph
@@ -264,7 +264,7 @@ class Tuning:
         count = ceil(self.plan.steps * QUESTIONS_PER_STEP / FULL_BATCHES)
         examples = list[Example]()
         if self.plan.indexed:
-            self.stages.begin("index")
+            self.progress.begin("index")
             searched = self.work / SEARCHED
             with index(self.name, self.documents, searched, no_dense=True, bm25=True, device=self.device) as opened:
                 examples = asked_examples(asked, self.documents, opened)
