@@ -124,7 +124,7 @@ def test_a_tuning_reads_every_kind_of_source(
 
 
 def test_a_collapse_writes_nothing(model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def collapse(*_: object) -> None:
+    def collapse(*_: object, **options: object) -> None:
         raise CollapseError("step 3: all scores are the same")
 
     monkeypatch.setattr(module, "carry_out", collapse)

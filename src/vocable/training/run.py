@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -40,7 +40,7 @@ from vocable.training import callbacks, distributed, log, stages
 from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.mined_negatives import MineDuringTraining
-from vocable.training.objective import make_objective
+from vocable.training.objective import Objective, make_objective
 from vocable.training.outcome import measure_held_out, report
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
 
 
-def carry_out(recipe: Recipe, output: Path, resume: bool, further: Sequence[TrainerCallback] = ()) -> SparseEncoder:
+def carry_out(recipe: Recipe, output: Path, *, resume: bool, further: Sequence[TrainerCallback] = ()) -> SparseEncoder:
     """Train a model, or load the model that this recipe made in `output` earlier; `further` are further callbacks."""
     recipe.check_needs()
     settings, trust = recipe.made_from(), recipe.trust_remote_code
@@ -98,10 +98,10 @@ def _work(recipe: Recipe) -> dict[str, float]:
     if adapting is None:
         return {}
     length = training.query_length + training.document_length * (1 + recipe.data.negatives)
-    stages_of = {stages.PRETRAIN: (adapting, adapting.max_length), "train": (training, length)}
+    with_steps = {stages.PRETRAIN: (adapting, adapting.max_length), "train": (training, length)}
     return {
         name: settings.steps * settings.batch_size * settings.gradient_accumulation * tokens
-        for name, (settings, tokens) in stages_of.items()
+        for name, (settings, tokens) in with_steps.items()
     }
 
 
@@ -121,29 +121,20 @@ def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[Trainer
         data = load_training_data(recipe, model, work / stages.EXAMPLES)
     own_lengths = _prepare(model, settings)
     if data.plan is not None:
-        distributed.by_first(partial(data.plan.mine, model, 0))
+        distributed.by_first(partial(data.plan.mine, model, step=0))
     objective = make_objective(model, settings, data)
-    initial = measure_held_out(model, data.held_out) if distributed.is_first() else None
+    if distributed.is_first():
+        initial = measure_held_out(model, data.held_out)
+    # The trainer, the guard, and the evaluation during the training.
     arguments = _arguments(model, recipe, data, work / "train")
     trainer = RetrievalTrainer(model, arguments, train_dataset=data.examples, loss=objective)
     texts = next(iter(data.examples.values())).select_columns("positive")[:PROBE_TEXTS]["positive"]
-    guard, evaluating = Guard(recipe, model, texts, objective.monitor, work), None
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(callbacks.ValidWeights())  # callbacks are called in this order
-    trainer.add_callback(callbacks.ObjectiveState(objective))
-    trainer.add_callback(callbacks.LogLastStep())
-    trainer.add_callback(guard)
+    guard = Guard(recipe, model, texts, objective.monitor, work)
+    evaluating = None
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         evaluating = callbacks.EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
-        trainer.add_callback(evaluating)
-    if distributed.is_first():
-        trainer.add_callback(callbacks.ProgressLog("train", work / log.LOG, objective.monitor.figures))
-    trainer.add_callback(callbacks.MarkComplete())
-    if settings.micro_batch is not None:
-        trainer.add_callback(callbacks.ReleaseMemory())
-    if data.plan is not None:
-        trainer.add_callback(MineDuringTraining(data.plan))
-    for callback in further:
+    trainer.remove_callback(PrinterCallback)
+    for callback in (*_callbacks(settings, data, objective, guard, evaluating, work), *further):
         trainer.add_callback(callback)
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
@@ -154,7 +145,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[Trainer
     guard.check()
     if trainer.state.global_step < trainer.state.max_steps:
         raise DataError(f"data.examples has too few distinct texts for batch_size {settings.batch_size}")
-    if initial is not None:
+    # The first process chooses the weights, reports the outcome, and saves the model.
+    if distributed.is_first():
         if evaluating is not None:
             evaluating.load_best(model)
         if recipe.saved.start_share:
@@ -163,6 +155,30 @@ def _fine_tune(start: str, recipe: Recipe, work: Path, further: Sequence[Trainer
         report(initial, measure_held_out(model.eval(), data.held_out), recipe, guard.history)
         record(model, "train", **_made_with(recipe))
         _save(model, recipe.saved, own_lengths, work / "model")
+
+
+def _callbacks(
+    settings: TrainingSettings,
+    data: TrainingData,
+    objective: Objective,
+    guard: Guard,
+    evaluating: TrainerCallback | None,
+    work: Path,
+) -> Iterator[TrainerCallback]:
+    """Yield the callbacks of the trainer, which calls them in this order."""
+    yield callbacks.ValidWeights()  # the momentum encoder, the guard and the evaluation see valid weights
+    yield callbacks.ObjectiveState(objective)
+    yield callbacks.LogLastStep()
+    yield guard
+    if evaluating is not None:
+        yield evaluating
+    if distributed.is_first():
+        yield callbacks.ProgressLog("train", work / log.LOG, objective.monitor.figures)
+    yield callbacks.MarkComplete()  # all callbacks that add files to a checkpoint have done so
+    if settings.micro_batch is not None:
+        yield callbacks.ReleaseMemory()
+    if data.plan is not None:
+        yield MineDuringTraining(data.plan)  # after `MarkComplete`: mining takes long, and may be interrupted
 
 
 def _made_with(recipe: Recipe) -> dict[str, Any]:
@@ -246,8 +262,10 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     previous = query_length, documents.document_length
     _set_lengths(model, settings.query_length, settings.document_length)
     limit = min(positions(transformer) for transformer, _ in splade_modules(model))
-    for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
-        if (length := getattr(settings, key)) > limit:
+    lengths = {"query_length", "document_length"} & settings.model_fields_set  # not the defaults
+    for key in lengths if distributed.is_first() else ():
+        length = getattr(settings, key)
+        if length > limit:
             logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, limit, length)
     return previous
 

@@ -70,7 +70,7 @@ def train(
 
     output = Path(output)
     if not several:
-        return carry_out(single, output, resume)
+        return carry_out(single, output, resume=resume)
     from vocable.training import distributed
     from vocable.training.variants import effectiveness_against_flops, plan_runs, train_planned
 

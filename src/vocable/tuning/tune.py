@@ -211,7 +211,8 @@ class Tuning:
         trained = self.work / TRAINED
         release_memory(collect=True)  # of the plan's and the recipe's models
         self.progress.begin("train")
-        carry_out(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained, True, [limit])
+        values = self.recipe | {"data_folder": str(self.work)}
+        carry_out(make_recipe(values), trained, resume=True, further=[limit])
         release_memory(collect=True)
         if (graph := graph_folder(self.name)) is None:
             return trained
