@@ -91,16 +91,17 @@ def _with_vocabulary(
     for name, token_id in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
         if getattr(config, f"{name}_token_id", None) is not None:
             setattr(config, f"{name}_token_id", token_id)
-    # New tensors by the addresses of the old tensors: tied tensors share one.
+    # New tensors by the addresses of the old tensors, because the state dict has a tied tensor under several names.
     pairs = zip(vocabulary_of(mlm), vocabulary, strict=True)
     replaced = {old.data_ptr(): new for old, new in pairs if old is not None and new is not None}
     positions = _positions_from_padding(mlm)
     if positions is not None:  # the row of the padding token and all rows after it move to the new token's id
         start = positions.new_zeros(config.pad_token_id, positions.shape[1])
-        moved = torch.cat([start, positions[mlm.config.pad_token_id :]])
-        replaced[positions.data_ptr()] = moved
-        config.max_position_embeddings = len(moved)
-    copies: dict[int, Tensor] = {}  # tied tensors stay tied
+        shifted = torch.cat([start, positions[mlm.config.pad_token_id :]])
+        replaced[positions.data_ptr()] = shifted
+        config.max_position_embeddings = len(shifted)
+    # A copy of every tensor, by its address: one copy of a tied tensor, so that it stays tied.
+    copies: dict[int, Tensor] = {}
     state = {}
     for name, tensor in mlm.state_dict().items():
         new = replaced.get(tensor.data_ptr(), tensor)
@@ -195,24 +196,24 @@ def transfer(
             embeddings; no token in common.
     """
     texts = None if texts is None else iter_texts(texts)
-    mlm, tokenizer, *_ = parts(model)
-    old, onto = vocabulary_of(mlm), load_target(target)
+    source, loaded = parts(model), load_target(target)
+    old = vocabulary_of(source.mlm)
     # The model must be able to read with the new tokenizer.
     if not head_only:
-        _check_frame(tokenizer, onto.tokenizer)
-        fixed = FIXED_PADDING.get(mlm.config.model_type)
-        if fixed is not None and onto.tokenizer.pad_token_id != fixed:
+        _check_frame(source.tokenizer, loaded.tokenizer)
+        fixed = FIXED_PADDING.get(source.mlm.config.model_type)
+        if fixed is not None and loaded.tokenizer.pad_token_id != fixed:
             message = "%s always takes token %d, now %r, for padding: in texts with it, later positions are wrong"
-            logger.warning(message, type(mlm).__name__, fixed, onto.tokenizer.convert_ids_to_tokens(fixed))
+            logger.warning(message, type(source.mlm).__name__, fixed, loaded.tokenizer.convert_ids_to_tokens(fixed))
     # Tokens that both vocabularies have, and what the initialization needs.
-    alignment = align(tokenizer, onto.tokenizer)
-    move = Move(tokenizer, onto, alignment)
+    alignment = align(source.tokenizer, loaded.tokenizer)
+    move = Move(source.tokenizer, loaded, alignment)
     move.check(init)
     if alignment.overlap < LOW_OVERLAP:
         message = "only %.1f %% of the target vocabulary is shared: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
-    # Output biases [v], and weights of source tokens for the new tokens' rows [new, source v].
-    new_bias = None if old.bias is None else move.bias(old.bias, bias, texts)
+    # The new output bias [v'], and weights of source tokens for the new tokens' rows [n, v].
+    new_bias = None if old.bias is None else move.output_bias(old.bias, bias, texts)
     weights = move.weights(init, len(old.embeddings), alignment.new)
     generator = torch.Generator().manual_seed(seed)
     factor = 1.0 if norm == "keep" else move.norm_factor(old.decoder)
@@ -221,28 +222,28 @@ def transfer(
     # Replace the output layer alone, or embeddings, decoder and tokenizer.
     if head_only:
         rows = initial_rows(old.decoder, init, weights, alignment, generator) / factor
-        layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, new_bias)
-        moved = copy_with(model, with_output_vocabulary(mlm, layer))
+        layer = OutputVocabulary(token_names(loaded.tokenizer, len(rows)), rows, new_bias)
+        result = copy_with(model, with_output_vocabulary(source.mlm, layer))
     else:
         embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
         if old.decoder.data_ptr() == old.embeddings.data_ptr():  # tied
             decoder = embeddings = embeddings / factor
         else:
             decoder = initial_rows(old.decoder, init, weights, alignment, generator) / factor
-        adopted = copy.deepcopy(onto.tokenizer)
-        adopted.model_max_length = tokenizer.model_max_length
-        adopted.model_input_names = list(tokenizer.model_input_names)
-        adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
-        resized = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, new_bias), adopted)
-        moved = copy_with(model, resized, adopted)
+        tokenizer = copy.deepcopy(loaded.tokenizer)
+        tokenizer.model_max_length = source.tokenizer.model_max_length
+        tokenizer.model_input_names = list(source.tokenizer.model_input_names)
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # saved from there only
+        mlm = _with_vocabulary(source.mlm, VocabularyWeights(embeddings, decoder, new_bias), tokenizer)
+        result = copy_with(model, mlm, tokenizer)
     # The provenance keeps the new tokens for `new_tokens`.
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
     if norm == "target":
         figures |= {"norm": norm, "factor": factor}
-    name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
-    record(moved, "transfer", new=alignment.new, target=name, head_only=head_only, init=init, bias=bias, **figures)
-    return moved
+    name = str(target) if isinstance(target, str | Path) else loaded.tokenizer.name_or_path
+    record(result, "transfer", new=alignment.new, target=name, head_only=head_only, init=init, bias=bias, **figures)
+    return result
 
 
 class Move(NamedTuple):
@@ -275,24 +276,25 @@ class Move(NamedTuple):
             return subtoken_weights(cut(self.source, [units[i] for i in new]), size)
         return None
 
-    def bias(self, old: Tensor, bias: Bias, texts: Iterable[str] | None) -> Tensor:
+    def output_bias(self, old: Tensor, bias: Bias, texts: Iterable[str] | None) -> Tensor:
         """Return the output bias [v'] that replaces `old` [v], computed without special tokens and unused ids."""
-        everything, shared = old.double().cpu().numpy(), self.alignment.shared
-        ordinary = np.delete(everything, special_tokens(self.source, len(everything)))
+        # The source's biases [v], those of ordinary tokens, and the ordinary tokens of the target.
+        values, shared = old.double().cpu().numpy(), self.alignment.shared
+        ordinary = np.delete(values, special_tokens(self.source, len(values)))
         size = len(self.alignment.source_of)
         tokens = np.setdiff1d(np.arange(size), special_tokens(self.target.tokenizer, size))
-        moved = np.full(size, ordinary.mean())
+        new = np.full(size, ordinary.mean())
         if bias == "keep":
-            moved[shared] = everything[self.alignment.source_of[shared]]
+            new[shared] = values[self.alignment.source_of[shared]]
         elif texts is not None:
-            moved[tokens] = transferred_prior(ordinary, log_counts(self.target.tokenizer, texts)[tokens])
+            new[tokens] = transferred_prior(ordinary, log_counts(self.target.tokenizer, texts)[tokens])
         elif self.output is None or self.output.bias is None:
             raise ArgumentError(
                 "bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'"
             )
         else:
-            moved[tokens] = transferred_prior(ordinary, self.output.bias.detach().double().cpu().numpy()[tokens])
-        return torch.from_numpy(moved).to(old)
+            new[tokens] = transferred_prior(ordinary, self.output.bias.detach().double().cpu().numpy()[tokens])
+        return torch.from_numpy(new).to(old)
 
     def norm_factor(self, decoder: Tensor) -> float:
         """Return the divisor that gives shared tokens their mean row norm in the target's output matrix."""
@@ -331,22 +333,23 @@ def neighbours(
         ArgumentError: the target vocabulary lacks a token, or its row would not be a weighted mean.
         ModelError: as in `transfer`.
     """
-    (mlm, tokenizer, *_), onto = parts(model), load_target(target)
-    alignment = align(tokenizer, onto.tokenizer)
-    known = onto.tokenizer.get_vocab()
-    move = Move(tokenizer, onto, alignment)
+    source, loaded = parts(model), load_target(target)
+    tokenizer = source.tokenizer
+    alignment = align(tokenizer, loaded.tokenizer)
+    known = loaded.tokenizer.get_vocab()
+    move = Move(tokenizer, loaded, alignment)
     move.check(init)
-    units, shown = token_surfaces(onto.tokenizer), []
+    units, shown = token_surfaces(loaded.tokenizer), []
     for word in as_texts(words, "words"):
         if (i := known.get(word)) is None:
             raise ArgumentError(f"{word!r} is no token of the target vocabulary")
         subtokens = tokenizer.convert_ids_to_tokens(cut(tokenizer, [units[i]])[0])
         # A shared token keeps its row.
-        if (source := int(alignment.source_of[i])) >= 0:
-            shown.append(Neighbours(word, subtokens, [(tokenizer.convert_ids_to_tokens(source), 1.0)]))
+        if (same := int(alignment.source_of[i])) >= 0:
+            shown.append(Neighbours(word, subtokens, [(tokenizer.convert_ids_to_tokens(same), 1.0)]))
             continue
-        # Weights of source tokens [1, source v].
-        row = move.weights(init, mlm.config.vocab_size, np.array([i]))
+        # Weights of source tokens [1, v].
+        row = move.weights(init, source.mlm.config.vocab_size, np.array([i]))
         if row is None:
             raise ArgumentError("init must be semantic or subtoken: only these mix source tokens into a new token")
         heaviest = np.argsort(-row.data, kind="stable")[:k]
