@@ -24,7 +24,7 @@ from vocable.encoding.pooling import Activation
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.torch_models import cpu, head
-from vocable.torch_models.cpu import filled, product, rounded, use_few_shapes
+from vocable.torch_models.cpu import padded_rows, product_of_few_shapes, rounded, use_few_shapes
 from vocable.torch_models.fuse import fuse
 
 
@@ -58,20 +58,20 @@ def test_there_are_few_numbers_that_are_filled_up_to() -> None:
 def test_products_are_those_of_the_rows_that_are_there(n: int, k: int, seed: int) -> None:
     numbers = torch.Generator().manual_seed(seed)
     rows, weight = (torch.randn(count, 16, generator=numbers) for count in (n, k))
-    assert torch.equal(product(rows, weight), rows @ weight.T)
+    assert torch.equal(product_of_few_shapes(rows, weight), rows @ weight.T)
     rows, weight = rows.bfloat16(), weight.bfloat16()
     exact = rows.double() @ weight.double().T
-    assert torch.allclose(product(rows, weight).double(), exact, rtol=2**-8, atol=1e-5)
+    assert torch.allclose(product_of_few_shapes(rows, weight).double(), exact, rtol=2**-8, atol=1e-5)
 
 
 def test_only_what_is_multiplied_in_bfloat16_on_a_processor_is_filled() -> None:
     rows = torch.ones(3, 4)
-    assert filled(rows) is rows
-    assert filled(rows.bfloat16()).shape == (8, 4)
-    assert filled(rows.bfloat16())[3:].count_nonzero() == 0
+    assert padded_rows(rows) is rows
+    assert padded_rows(rows.bfloat16()).shape == (8, 4)
+    assert padded_rows(rows.bfloat16())[3:].count_nonzero() == 0
     with torch.autocast("cpu", torch.bfloat16):
-        assert filled(rows).shape == (8, 4)
-    assert filled(rows.bfloat16().to("meta")).shape == (3, 4)
+        assert padded_rows(rows).shape == (8, 4)
+    assert padded_rows(rows.bfloat16().to("meta")).shape == (3, 4)
 
 
 def test_outputs_and_gradients_stay(backbone: Path, toy_texts: list[str]) -> None:

@@ -49,14 +49,14 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
 
 # Few shapes: oneDNN compiles code for every shape of a bfloat16 product, in 0.3 ms, and keeps 0.2 to 0.4 MB for the
 # life of the process. The number of tokens differs from batch to batch, so that a service or a training would grow by
-# gigabytes. Rows are filled with zeros up to one of sixteen sizes per octave, which adds two percent.
+# gigabytes. Rows of zeros are added up to one of sixteen sizes per octave, which adds two percent.
 
 MIN_ROWS = 8
 WEIGHT_ROWS = 256  # rows of a weight in one product, even if their number differs from batch to batch
 
 
 def rounded(rows: int) -> int:
-    """Return the number of rows that `rows` are filled up to: 8, 16 ... 256, 272 ... 512, 544.
+    """Return the number of rows that `rows` are padded to: 8, 16 ... 256, 272 ... 512, 544.
 
     >>> [rounded(rows) for rows in (1, 33, 64, 257, 1000)]
     [8, 40, 64, 272, 1024]
@@ -65,18 +65,18 @@ def rounded(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def filled(rows: Tensor) -> Tensor:
-    """Fill [n, d] with zeros to [`rounded(n)`, d], if code is compiled for the number of rows."""
+def padded_rows(rows: Tensor) -> Tensor:
+    """Pad [n, d] with rows of zeros to [`rounded(n)`, d], if code is compiled for the number of rows."""
     missing = rounded(len(rows)) - len(rows)
     return functional.pad(rows, (0, 0, 0, missing)) if missing and _compiles(rows) else rows
 
 
-def product(rows: Tensor, weight: Tensor) -> Tensor:
+def product_of_few_shapes(rows: Tensor, weight: Tensor) -> Tensor:
     """Multiply rows [n, d] by a transposed weight [k, d] to [n, k]; n and k may differ from call to call."""
     if not _compiles(rows):
         return rows @ weight.T
     weight_rows = functional.pad(weight, (0, 0, 0, -len(weight) % WEIGHT_ROWS))
-    parts = [filled(rows) @ part.T for part in weight_rows.split(WEIGHT_ROWS)]
+    parts = [padded_rows(rows) @ part.T for part in weight_rows.split(WEIGHT_ROWS)]
     return torch.cat(parts, dim=1)[: len(rows), : len(weight)]
 
 
@@ -102,7 +102,7 @@ def use_few_shapes(mlm: PreTrainedModel) -> None:
 
 def _linear(layer: nn.Linear, inputs: Tensor) -> Tensor:
     rows = inputs.reshape(-1, inputs.shape[-1])
-    outputs: Tensor = functional.linear(filled(rows), layer.weight, layer.bias)
+    outputs: Tensor = functional.linear(padded_rows(rows), layer.weight, layer.bias)
     kept = outputs[: len(rows)]
     return kept.view(*inputs.shape[:-1], kept.shape[1])
 
@@ -179,26 +179,24 @@ class QuantizedRows(NamedTuple):
 _weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and its quantized rows
 
 
-def screened_logits(inputs: HeadInputs, direct: Callable[..., Tensor]) -> Tensor | None:
-    """Return each text's largest logit of every term, [b, v] float32, with 0 or less for logits that are not positive.
+def screened_or_direct(inputs: HeadInputs, direct: Callable[..., Tensor]) -> Tensor:
+    """Return each text's largest logit of every term, [b, v] float32, by screening if that is faster, or by `direct`.
 
-    `inputs` are the arguments of `direct`, which is `head.max_logits`. Returns None if `direct` is the better path:
-    without fast 8-bit integers, for a model whose vectors are not sparse, or if screening was measured not to be
-    clearly faster.
+    `direct` is `head.max_logits`, and `inputs` are its arguments. Screening gives 0 or less for a logit that is not
+    positive. It is left out without fast 8-bit integers, for a model whose vectors are not sparse, and if it was
+    measured not to be clearly faster.
     """
     hidden, weight, *_ = inputs
     key = hidden.dtype, weight.shape, len(hidden) >= SAMPLE_TOKENS
-    if not can_screen(hidden, weight):
-        return None
     path = os.environ.get(HEAD_PATH) or measured_paths.get(key)
-    if path == "direct":
-        return None
+    if path == "direct" or not can_screen(hidden, weight):
+        return direct(*inputs)
     possible = _possible(inputs)
     if possible.count_nonzero() > PICKED_SHARE * possible.numel():  # decided for this batch only
-        return None
+        return direct(*inputs)
     if path is None:
         path = measured_paths[key] = _faster_path(inputs, direct)
-    return None if path == "direct" else logits_where(possible, *inputs)
+    return direct(*inputs) if path == "direct" else logits_where(possible, *inputs)
 
 
 def can_screen(hidden: Tensor, weight: Tensor) -> bool:
@@ -277,7 +275,7 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
     for i, (start, end) in enumerate(pairwise(offsets)):
         terms = wanted[i].nonzero().squeeze(1)
         rows = weight.index_select(0, terms)  # copies whole rows, which weight[terms] does number by number
-        logits = product(hidden[start:end], rows).amax(dim=0).float()
+        logits = product_of_few_shapes(hidden[start:end], rows).amax(dim=0).float()
         largest[i, terms] = logits if bias is None else logits + bias[terms].float()
     return largest
 

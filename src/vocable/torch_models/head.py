@@ -30,7 +30,7 @@ from vocable.encoding.pooling import (
     slope_at_output,
 )
 from vocable.options import Activation
-from vocable.torch_models.cpu import filled, product, screened_logits
+from vocable.torch_models.cpu import padded_rows, product_of_few_shapes, screened_or_direct
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seque
         return triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
     best = hidden.new_empty(len(offsets) - 1, len(weight))
     texts = runs(offsets)
-    hidden = filled(hidden)
+    hidden = padded_rows(hidden)
     for block in blocks(len(weight), TERM_BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
@@ -111,8 +111,8 @@ def _types(hidden: Tensor, weight: Tensor) -> tuple[torch.dtype, torch.dtype]:
 
 def _autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Convert both factors to the types of the product."""
-    of_hidden, of_weight = _types(hidden, weight)
-    return hidden.to(of_hidden), weight.to(of_weight)
+    hidden_type, weight_type = _types(hidden, weight)
+    return hidden.to(hidden_type), weight.to(weight_type)
 
 
 @cache  # every kind of input is decided, and logged, once
@@ -154,12 +154,12 @@ class _MaxPool(torch.autograd.Function):
         activation: Activation,
         known: Tensor | None = None,
     ) -> Tensor:
-        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
+        ctx.types = hidden.dtype, weight.dtype
+        hidden, weight = _autocast(hidden, weight)
         if known is not None:
             pooled = known.clone()  # autograd marks an input that is returned as it is
         else:
-            screened = screened_logits((hidden, weight, bias, offsets), max_logits)
-            pooled = activate(max_logits(hidden, weight, bias, offsets) if screened is None else screened, activation)
+            pooled = activate(screened_or_direct((hidden, weight, bias, offsets), max_logits), activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled
@@ -169,13 +169,14 @@ class _MaxPool(torch.autograd.Function):
     def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
         *_, pooled = ctx.saved_tensors
         grad = grad_pooled * slope_at_output(pooled, ctx.activation) * (pooled > 0)
-        return *_of_winners(ctx, grad), None, None, None
+        return *_winner_gradients(ctx, grad), None, None, None  # for offsets, activation and known
 
 
 class _MaxLogits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...]) -> Tensor:
-        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
+        ctx.types = hidden.dtype, weight.dtype
+        hidden, weight = _autocast(hidden, weight)
         ctx.save_for_backward(hidden, weight, bias)
         ctx.offsets = offsets
         return _largest(hidden, weight, bias, offsets)
@@ -183,10 +184,10 @@ class _MaxLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_of_winners(ctx, grad), None
+        return *_winner_gradients(ctx, grad), None  # for offsets
 
 
-def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _winner_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradients of hidden, weight and bias from the gradient of each text's largest logits [b, v]."""
     hidden, weight, *_ = ctx.saved_tensors
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
@@ -194,14 +195,14 @@ def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     for i, (start, end) in enumerate(pairwise(ctx.offsets)):
         terms = grad[i].nonzero().squeeze(1)
         tokens, rows = hidden[start:end], weight[terms]
-        winners = product(tokens, rows).argmax(dim=0)
+        winners = product_of_few_shapes(tokens, rows).argmax(dim=0)
         # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
         credit = grad.new_zeros(len(tokens), len(terms))
         credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
         grad_hidden[start:end] = credit @ rows.float()
         if grad_weight is not None:
             grad_weight[terms] += credit.T @ tokens.float()
-    return _grads(ctx, grad_hidden, grad_weight, grad.sum(dim=0))
+    return _in_input_types(ctx, grad_hidden, grad_weight, grad.sum(dim=0))
 
 
 class _SumPool(torch.autograd.Function):
@@ -209,7 +210,8 @@ class _SumPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
+        ctx.types = hidden.dtype, weight.dtype
+        hidden, weight = _autocast(hidden, weight)
         pooled = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32)
         texts = runs(offsets)
         for block in blocks(len(weight), TERM_BLOCK):
@@ -234,7 +236,7 @@ class _SumPool(torch.autograd.Function):
             grad_hidden += grad @ weight[block].float()
             grad_weight[block] = grad.T @ hidden.float()
             grad_bias[block] = grad.sum(dim=0)
-        return *_grads(ctx, grad_hidden, grad_weight, grad_bias), None, None
+        return *_in_input_types(ctx, grad_hidden, grad_weight, grad_bias), None, None  # for offsets and activation
 
 
 # Each reduction of `pooling.REDUCTIONS` with its gradient.
@@ -247,9 +249,14 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -
     return logits if bias is None else logits + bias[block].float()
 
 
-def _grads(ctx: Any, grad_hidden: Tensor, grad_weight: Tensor | None, grad_bias: Tensor) -> tuple[Tensor | None, ...]:
+def _in_input_types(
+    ctx: Any, grad_hidden: Tensor, grad_weight: Tensor | None, grad_bias: Tensor
+) -> tuple[Tensor | None, ...]:
     """Convert gradients to the types of their inputs before autocast."""
-    of_hidden, of_weight = ctx.types
+    hidden_type, weight_type = ctx.types
     bias = ctx.saved_tensors[2]
-    of_the_weight = None if grad_weight is None else grad_weight.to(of_weight)
-    return grad_hidden.to(of_hidden), of_the_weight, None if bias is None else grad_bias.to(bias.dtype)
+    return (
+        grad_hidden.to(hidden_type),
+        None if grad_weight is None else grad_weight.to(weight_type),
+        None if bias is None else grad_bias.to(bias.dtype),
+    )
