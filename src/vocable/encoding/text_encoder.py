@@ -64,13 +64,20 @@ class TextEncoder:
         self.long_documents = options["long_documents"] or "truncate"
         if self.long_documents == "passages":
             raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
-        max_terms = options["max_terms"]
-        self.role, self.min_weight, self.mass = role, options["min_weight"], options["mass"]
+        self.role = role
         self.loaded = encoding_model(model)  # in the number type that it was loaded in
-        encoder = self.loaded.encoder(role, options["dtype"], options["max_length"])
-        self.model, self._encoder, self.pooling, settings = encoder.model, encoder, encoder.pooling, encoder.settings
-        self.prompt, self.max_length, self.truncation = settings.prompt, settings.max_length, encoder.truncation
-        self.max_terms, self.batch_tokens = max_terms or settings.max_terms, encoder.batch_tokens
+        self._encoder = encoder = self.loaded.encoder(role, options["dtype"], options["max_length"])
+        settings = encoder.settings
+        self.model = encoder.model
+        self.pooling = encoder.pooling
+        self.truncation = encoder.truncation
+        self.batch_tokens = encoder.batch_tokens
+        self.prompt = settings.prompt
+        self.max_length = settings.max_length
+        self.min_weight = options["min_weight"]
+        self.mass = options["mass"]
+        max_terms = options["max_terms"]
+        self.max_terms = max_terms or settings.max_terms
         self._grows = self.long_documents == "maxpool" and max_terms is None and settings.max_terms is not None
         self.query_idf: float = settings.query_idf if query_idf is None else query_idf
         if role == "document":
@@ -112,14 +119,15 @@ class TextEncoder:
         counts, done = [len(text_spans) for text_spans in spans], 0
         owners = np.repeat(np.arange(len(texts)), counts)
 
-        def in_texts(count: int) -> None:
+        # `advance` counts texts: a share of the windows counts as the same share of the texts, rounded down.
+        def advance_windows(count: int) -> None:
             nonlocal done
             advance((done + count) * len(texts) // len(owners) - done * len(texts) // len(owners))
             done += count
 
         # A term has its largest weight in any window; the limits are for the whole text.
         parts = [text[start:end] for text, text_spans in zip(texts, spans, strict=True) for start, end in text_spans]
-        rows, dense = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
+        rows, dense = self._rows(parts, advance_windows, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
         sparse = self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
         return EncodedTexts(sparse, None if dense is None else mean_of_windows(dense, counts))
@@ -186,7 +194,9 @@ class TextEncoder:
         # Continue after the vectors of an interrupted call, if it had the same batches.
         rows = list[EncodedTexts]()
         ends = np.cumsum([len(batch) for batch in batches])
-        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:
+        earlier = begun(order)
+        done = 0 if earlier is None else earlier.sparse.shape[0]
+        if earlier is not None and done in ends:
             rows.append(earlier)
             batches = batches[int(np.searchsorted(ends, done)) + 1 :]
             advance(done)
@@ -204,7 +214,8 @@ class TextEncoder:
             advance(len(batch))
             keep(rows)
         # Put the rows into the order of the texts. A text of unknown tokens has no terms.
-        (sparse, dense), back = joined_texts(rows), np.argsort(order)
+        sparse, dense = joined_texts(rows)
+        back = np.argsort(order)
         sparse = sparse[back]
         if not known.all():
             sparse = selected(sparse, np.repeat(known, np.diff(sparse.indptr)))
@@ -245,16 +256,16 @@ class TextEncoder:
         `ids` are the tokens of prompt and text, not truncated. A blank text has no tokens.
         """
         # Take away special tokens; `prompt` and `read` bound the tokens of the text that the model reads.
-        missing = -1 if self._tokenization.unknown is None else self._tokenization.unknown
-        around = self._tokenization.special - {missing}
+        unknown_id = -1 if self._tokenization.unknown is None else self._tokenization.unknown
+        special = self._tokenization.special - {unknown_id}
         prompt = len(self._tokens([""], special=False)[0])
         added = 0 if self.looked_up else self._tokenization.added
         read = None if self.max_length is None else self.max_length - added
-        rows = [[token for token in text_ids if token not in around] for text_ids in ids]
-        # A text counts as unknown if most of its tokens are.
-        self.unknown += sum(2 * row[prompt:].count(missing) > len(row) - prompt for row in rows)
+        rows = [[token for token in text_ids if token not in special] for text_ids in ids]
+        mostly_unknown = [2 * row[prompt:].count(unknown_id) > len(row) - prompt for row in rows]
+        self.unknown += sum(mostly_unknown)
         pairs = zip(texts, rows, strict=True)
-        known = [bool(text.strip()) and any(token != missing for token in row[prompt:read]) for text, row in pairs]
+        known = [bool(text.strip()) and any(token != unknown_id for token in row[prompt:read]) for text, row in pairs]
         return np.array(known) | np.bool_(self._encoder.settings.keeps_special)
 
     def _encoded(
