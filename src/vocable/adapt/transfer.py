@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
 OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
-# Below it most rows are guesses; the English vocabularies of the paper share 56 to 61 %.
+# With less overlap most rows are guesses; the English vocabularies of the paper share 56 to 61 %.
 LOW_OVERLAP = 0.1
 FRAME = ("cls", "sep", "pad", "mask")  # roles that the inputs of a masked language model need
 # transformers' MPNet takes token 1 for padding, whatever its configuration says.
@@ -72,7 +72,7 @@ class VocabularyWeights(NamedTuple):
 
 
 def vocabulary_of(mlm: PreTrainedModel) -> VocabularyWeights:
-    """Return the weights of a model's vocabulary, not copied; raises `ModelError` if its output terms are its own."""
+    """Return the weights of a model's vocabulary, not copied; raises `ModelError` if it has an output vocabulary."""
     decoder = plain_decoder(mlm)
     if output_vocabulary(mlm) is not None:
         raise ModelError("the model has its own output vocabulary already: use the model that it was made from")
@@ -278,7 +278,7 @@ class Move(NamedTuple):
 
     def output_bias(self, old: Tensor, bias: Bias, texts: Iterable[str] | None) -> Tensor:
         """Return the output bias [v'] that replaces `old` [v], computed without special tokens and unused ids."""
-        # The source's biases [v], those of ordinary tokens, and the ordinary tokens of the target.
+        # All biases of the source [v], biases of its ordinary tokens, and ordinary tokens of the target.
         values, shared = old.double().cpu().numpy(), self.alignment.shared
         ordinary = np.delete(values, special_tokens(self.source, len(values)))
         size = len(self.alignment.source_of)

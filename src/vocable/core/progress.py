@@ -76,7 +76,7 @@ class StagedProgress:
         return sum(done * self._planned.get(stage, 0.0) for stage, done in shares.items())
 
     def within_limit(self, seconds: float) -> float:
-        """Return the seconds that are left, which a limit that is not yet over may lower."""
+        """Return the seconds left, at most the rest of the limit, unless the limit is over."""
         most = self._end - time.monotonic()
         return min(seconds, most) if most > 0 else seconds
 

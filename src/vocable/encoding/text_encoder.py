@@ -82,7 +82,7 @@ class TextEncoder:
         self.query_idf: float = settings.query_idf if query_idf is None else query_idf
         if role == "document":
             self.query_idf = 0.0
-        self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # IDF of the terms with these numbers
+        self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # from numbers of terms to their IDF
         self.truncated = self.windows_read = self.unknown = 0
 
     @property
@@ -325,7 +325,7 @@ def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
-    """Return the metadata of the vectors of `encoder`, which tell apart vectors of other vocabularies or models."""
+    """Return the metadata of the vectors of `encoder`, which differ between vocabularies and between models."""
     model, length = encoder.model, encoder.max_length or 0
     origin = model.vocabulary, name, encoder.pooling, encoder.role, length
     return VectorsMeta(*origin, size=len(model.terms), runtime=model.runtime, fingerprint=encoder.loaded.fingerprint())

@@ -156,7 +156,7 @@ PRODUCT_NUMBERS = 1 << 21  # numbers in a block of the integer product; a block 
 MIN_TERMS = 512  # least terms in a block, for any number of tokens: narrower products are slow
 QUANTIZED_ROWS = 4096  # rows of the weights that are quantized at a time
 ROUNDING_SLACK = 1.001  # factor of the bound: far more than the float32 rounding of a logit
-PICKED_SHARE = 0.1  # largest share of terms left by screening for which picking them out is cheaper than computing all
+PICKED_SHARE = 0.1  # picking out terms is cheaper than computing all if screening leaves no larger share of them
 # The choice between screening and the direct path.
 HEAD_PATH = "VOCABLE_HEAD"  # in the environment, "screened" or "direct": nothing is measured
 SAMPLE_TOKENS = 512  # tokens that are measured; smaller batches are measured separately

@@ -1,6 +1,6 @@
 """Training on several processes: `torchrun --nproc_per_node N -m vocable train ...`, one process per device.
 
-Only process 0 writes files. In a single process, without `torchrun`, these functions do nothing.
+Only process 0 writes files. In a single process, without `torchrun`, nothing is exchanged and nothing waits.
 
 Letters: b texts of this process, p processes.
 """
@@ -24,7 +24,8 @@ from vocable.errors import ArgumentError, LostProcessError, VocableError
 
 T = TypeVar("T")
 USER_ERRORS = (VocableError, OSError)  # the command line shows them in one line
-# The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
+# The other processes wait while process 0 transfers a backbone, embeds a corpus or evaluates. If process 0 dies,
+# torchrun ends them.
 WAIT_FOR_FIRST = timedelta(days=30)
 # All processes exchange vectors and gradients in every step: a process that does not arrive has stopped.
 WAIT_FOR_STEP = timedelta(minutes=15)
@@ -74,8 +75,8 @@ def naming_lost_processes() -> Iterator[None]:
 
 @contextmanager
 def first_alone() -> Iterator[None]:
-    """Run the block in process 0, then in the others, which find its files; all processes raise its user errors."""
-    # The others wait here for the first, which sends its error, or None, when it has left the block.
+    """Run the block in process 0, then in the others, which find its files; all raise the user errors of process 0."""
+    # All others wait here for process 0, which sends its error, or None, when it leaves the block.
     if not is_first() and (error := from_first(None)) is not None:
         raise error
     try:

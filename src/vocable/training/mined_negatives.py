@@ -67,7 +67,7 @@ def batches_without_repeats(texts: Sequence[Sequence[Hashable]], b: int) -> Iter
 
 
 def planned(sources: Sequence[Dataset], b: int, seed: int) -> Dataset:
-    """Return the examples in the order of their batches, which are shuffled; a batch has examples of one source."""
+    """Return the examples batch after batch; the batches are shuffled, and a batch has examples of one source."""
     batches, start = list[NDArray[np.int64]](), 0
     for source in sources:
         texts = [*zip(map(hash, source["query"]), map(hash, source["positive"]), strict=True)]
@@ -80,10 +80,10 @@ def planned(sources: Sequence[Dataset], b: int, seed: int) -> Dataset:
 
 
 class MiningSteps(NamedTuple):
-    """The schedule of the mining: the steps after which it runs, its rows, and its folder.
+    """The schedule of the mining: its steps, their rows, and the folder of its results.
 
-    With 8 rows a step, step 4 learns from the rows 24 to 31, and step 5, the first that can learn from what is mined
-    after step 3, from row 32 on:
+    Here a step learns from 8 rows. Negatives that are mined after step 3 are first used in step 5, which begins with
+    row 32.
 
     >>> steps = MiningSteps(Path("mined"), rows=8, every=3, n=1)
     >>> [steps.step_of(row) for row in (0, 31, 32, 55, 56)]
@@ -138,14 +138,14 @@ class MiningPlan(NamedTuple):
         model.train()
 
     def with_negatives(self) -> Dataset:
-        """Return the examples with columns of negatives, which are read when they have been mined."""
+        """Return the examples with columns of negatives; a negative is read from disk when its row is read."""
         rows = np.arange(len(self.pairs))
         columns = Dataset.from_dict({f"{COLUMN}{i}": rows for i in range(1, 1 + self.steps.n)})
         inner = self.pairs.format["format_kwargs"].get("transform")
         return joined([self.pairs, columns], axis=1).with_transform(MinedTexts(self.steps, inner))
 
     def _examples(self, step: int) -> Iterator[Example]:
-        """Yield the examples to mine for after a step; their negatives are the other positives of the batch."""
+        """Yield the examples to mine for after a step, with the other positives of the batch as negatives."""
         first, last = self.steps.first_row(step), self.steps.first_row(step + self.steps.every)
         for start in range(first, min(last, len(self.pairs)), self.b):
             batch = self.pairs[start : start + self.b]

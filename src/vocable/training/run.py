@@ -51,7 +51,7 @@ QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of th
 
 
 def carry_out(recipe: Recipe, output: Path, *, resume: bool, further: Sequence[TrainerCallback] = ()) -> SparseEncoder:
-    """Train a model, or load the model that this recipe made in `output` earlier; `further` are further callbacks."""
+    """Train a model with `further` callbacks, or load the model that this recipe made in `output` earlier."""
     recipe.check_needs()
     settings, trust = recipe.made_from(), recipe.trust_remote_code
     if finished(output, settings, name=RECIPE):
@@ -93,7 +93,7 @@ def _check_processes(recipe: Recipe) -> None:
 
 
 def _work(recipe: Recipe) -> dict[str, float]:
-    """Return the tokens that each stage with steps reads, its share of the time; nothing for a single stage."""
+    """Return the tokens that each stage with steps reads, in proportion to its time; {} if there is one stage."""
     training, adapting = recipe.training, recipe.pretrain
     if adapting is None:
         return {}
@@ -302,6 +302,6 @@ def _save(model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: 
             config.query_idf = saved.query_idf
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
         if (backend := getattr(transformer.tokenizer, "backend_tokenizer", None)) is not None:
-            backend.no_truncation()  # both are set for each batch, and a run resumed after its last step has none
+            backend.no_truncation()  # both are set for each batch: a run resumed after its last step lacks them
             backend.no_padding()
     write_model(model, folder)

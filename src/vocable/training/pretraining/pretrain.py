@@ -295,7 +295,7 @@ def _check_task(
 
 
 def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
-    """Return [v] flags that are True for these tokens."""
+    """Return flags [v], True for `tokens`."""
     if tokens is None:
         return None
     if tokens.max(initial=-1) >= size:

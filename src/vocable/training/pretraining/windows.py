@@ -31,7 +31,7 @@ WINDOWS = "token windows"
 WINDOWS_FILE = "windows"  # in the folder of a corpus, beside what is made of its windows
 SHORTEST = 16  # tokens; a shorter tail of a longer text is dropped
 HERE = 20  # batches that are cut before workers start: a few seconds, about the time that a worker needs to start
-MOST_WORKERS = 16  # each has about 0.5 GB
+MOST_WORKERS = 16  # a worker takes about 0.5 GB
 SPAN = 8  # most tokens of a span that spells a term
 WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # all white space
 
@@ -49,7 +49,7 @@ class TermFinder(ABC):
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, *others: object) -> None:
         if not tokenizer.is_fast:
-            raise ModelError(f"{type(tokenizer).__name__} does not report token offsets: save it as a fast tokenizer")
+            raise ModelError(f"{type(tokenizer).__name__} does not return token offsets: save it as a fast tokenizer")
         self._made_from = list(terms), tokenizer, *others
         self._marks = np.array(sorted(bare_marks(tokenizer)))
         self.passed_over = 0
@@ -63,7 +63,7 @@ class TermFinder(ABC):
 
 
 class WordFinder(TermFinder):
-    """Finds words that whole tokens of a single window spell; these tokens spell nothing else, except spaces.
+    """Finds words that whole tokens of one window spell; the tokens may also spell spaces, but nothing else.
 
     A word is passed over if a token or the edge of a window cuts across it. Terms that are the same to the tokenizer
     count as the first of them. `split` is a splitter or its name; only a finder with a name can be pickled.
@@ -90,7 +90,7 @@ class WordFinder(TermFinder):
         apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last
         apart[1:-1] = spans[1:, 0] >= spans[:-1, 1]
         uncut = (first <= last) & apart[:-1] & apart[1:]
-        # So are words whose tokens reach beyond them, have others between them, or lie in two windows.
+        # A word is also cut if its tokens reach beyond it, have other tokens between them, or lie in two windows.
         first, last = np.where(uncut, first, 0), np.where(uncut, last, 0)
         if len(places):
             uncut &= (starts[first] >= spans[:, 0]) & (ends[last] <= spans[:, 1])
@@ -113,7 +113,7 @@ class Labelled(str):
 
 
 class LabelFinder(TermFinder):
-    """Gives each token the class of its text, which is `Labelled`."""
+    """Gives each token of a `Labelled` text the class of the text."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__((), tokenizer)
@@ -242,7 +242,7 @@ class Windows:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._classes: Ids | None = None
-        # Of all windows, one after the other: "tokens", "words" (their labels), and "offsets" of the windows in these.
+        # Of all windows, one after the other: "tokens", labels of tokens ("words"), and "offsets" of the windows.
         self._arrays, header = load_arrays(folder / WINDOWS_FILE, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
