@@ -29,12 +29,12 @@ from vocable.evaluation.retrievers import lexical_index
 from vocable.evaluation.significance import mean_interval
 from vocable.language.languages import ENGLISH, ICU, NO_LANGUAGE, UNSPACED_LANGUAGES, language_of
 from vocable.language.words import words
-from vocable.tuning.questions import Kind, question
+from vocable.tuning.questions import QuestionKind, question
 
 MEASURES = ("nDCG@10", "RR")
 
 
-def known_items(documents: Sequence[Document], language: str, kind: Kind, count: int) -> Dataset:
+def known_items(documents: Sequence[Document], language: str, kind: QuestionKind, count: int) -> Dataset:
     """Ask for documents by their titles or sentences; return all documents, without these titles and sentences."""
     titles, searched = Counter(document.title for document in documents), list(documents)
     queries, judgments = list[Query](), list[Qrel]()

@@ -79,7 +79,8 @@ def datasets(source: str) -> Iterator[Dataset]:
     else:
         documents = list(vo.read_corpus(source))
         for kind in QUESTION_KINDS:
-            yield questions_of(documents, "english", kind, ASKED)
+            if (asked := questions_of(documents, "english", kind, ASKED)).queries:
+                yield asked
 
 
 def indexed(dataset: Dataset, name: str, work: Path, long_documents: LongDocuments = "maxpool") -> Collection:

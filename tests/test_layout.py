@@ -146,12 +146,16 @@ def test_docstrings_begin_with_the_thing() -> None:
     assert not riddles
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_or_types_have_one_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for module, tree in TREES.items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(module)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if re.fullmatch("[A-Z][A-Za-z]*[a-z][A-Za-z]*", name := ast.unparse(target)):
+                    places[name].append(module)
     shared = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert not shared
 

@@ -55,7 +55,7 @@ WackyShare: TypeAlias = Annotated[
     float, Gt(0), Le(1), Default(WACKY_SHARE), Doc("Share of the scored terms that is wacky.")
 ]
 IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
-Feedback: TypeAlias = Annotated[
+FeedbackHits: TypeAlias = Annotated[
     int, Ge(0), Le(100), Default(0), Doc("Search again with the terms of this many first hits in each query; 0: once.")
 ]
 Device: TypeAlias = Annotated[
@@ -174,7 +174,7 @@ class RankingOptions(Matching, RerankOptions, total=False):
         Default("weighted"),
         Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank)."),
     ]
-    feedback: Feedback
+    feedback: FeedbackHits
     filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
     idf_filter: Annotated[
         str | None,
@@ -236,7 +236,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     language: Annotated[str, Default("english"), Doc("Language of BM25's words, such as german or de, or none.")]
     hybrid: Annotated[bool, Doc("Also evaluate systems fused with BM25, and the spaces of an index with each other.")]
     weights: Annotated[str | Mapping[str, float] | None, Doc("Weights of an index's kinds: sparse=0.5,bm25=0.5.")]
-    feedback: Feedback
+    feedback: FeedbackHits
     folds: Annotated[
         int | None, Ge(2), Doc("With `hybrid`: also tune the fusion weights of an index, in a cross-validation.")
     ]

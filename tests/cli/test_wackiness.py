@@ -16,7 +16,7 @@ from tests.toys import killed
 from vocable.cli import main
 from vocable.encoding.load import load
 from vocable.encoding.term_scores import ranked, read_scores
-from vocable.encoding.terms import Words, input_terms, terms
+from vocable.encoding.terms import WordKind, input_terms, terms
 from vocable.encoding.vectors import vocabulary_fingerprint
 from vocable.evaluation.expanders import open_expander
 from vocable.options import check
@@ -255,7 +255,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
     done(capsys, "expand-vocabulary", backbones["bert"], "--texts", texts, "--size", 30, "-o", words)
     done(capsys, "calibrate", words, texts, "-o", tmp_path / "model", "--activation-rate", 0.3)
     model = load(tmp_path / "model", device="cpu")
-    ways: tuple[Words, ...] = ("any", "whitespace")
+    ways: tuple[WordKind, ...] = ("any", "whitespace")
     found = {}
     for way in ways:
         options = ["--splitter", way, "-k", 5, "--bootstrap", 0, "--json"]

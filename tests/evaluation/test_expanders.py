@@ -28,9 +28,9 @@ from vocable.evaluation.expanders import (
     TOP_K,
     DocT5Query,
     Expander,
+    GenerationTask,
     Generator,
     Query2Doc,
-    Task,
     generate,
     lexical_search,
     load_generator,
@@ -285,7 +285,7 @@ def greedy(generator: Generator, prompt: str, new_tokens: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-def test_only_the_likeliest_token_is_greedy_decoding(kind: Task, request: pytest.FixtureRequest) -> None:
+def test_only_the_likeliest_token_is_greedy_decoding(kind: GenerationTask, request: pytest.FixtureRequest) -> None:
     # Prompts of several lengths in one batch: padding must not change what is written.
     generator = load_generator(request.getfixturevalue(kind), kind)
     written = generate(generator, PROMPTS, new_tokens=12, samples=2, top_k=1)
@@ -295,7 +295,7 @@ def test_only_the_likeliest_token_is_greedy_decoding(kind: Task, request: pytest
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-def test_the_seed_decides(kind: Task, request: pytest.FixtureRequest) -> None:
+def test_the_seed_decides(kind: GenerationTask, request: pytest.FixtureRequest) -> None:
     generator = load_generator(request.getfixturevalue(kind), kind)
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -17,7 +17,7 @@ from vocable.tuning.questions import (
     QUESTION_WORDS,
     TITLE_WORDS,
     WORDS_BEFORE,
-    Kind,
+    QuestionKind,
     distinct,
     question,
 )
@@ -71,7 +71,7 @@ def page(lines: int = 12, identifier: str = "p", title: str = "A title of words"
 
 @pytest.mark.slow
 @given(DOCUMENTS, st.sampled_from(QUESTION_KINDS), st.integers(0, 5))
-def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: Kind, seed: int) -> None:
+def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: QuestionKind, seed: int) -> None:
     found = question(document, kind, seed)
     if found is None:
         return
@@ -125,7 +125,7 @@ def test_other_seeds_and_ids_give_other_questions() -> None:
         (Document("d", "Again and again and again. " * 20), "sentence"),  # which it still says then
     ],
 )
-def test_documents_that_suit_no_question_have_none(document: Document, kind: Kind) -> None:
+def test_documents_that_suit_no_question_have_none(document: Document, kind: QuestionKind) -> None:
     assert [question(document, kind, seed) for seed in range(8)] == [None] * 8
 
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
 ALL = "all"
-Floats = NDArray[np.float64]
-Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
+Doubles = NDArray[np.float64]
+VectorsOrFolders: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 R = TypeVar("R", bound="TermWeights | PostingStatistics")
 Gathered = TypeVar("Gathered", bound="Moments | _Counts")
 
 
-def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
+def stored_parts(vectors: VectorsOrFolders) -> tuple[Iterable[csr_array], VectorsMeta | None]:
     """Return the parts [n, v] of vectors, read one at a time, and their metadata (None for a matrix).
 
     The vectors are folders of `vocable encode` or `vocable index`, a saved index, or a matrix. Raises `VectorsError` if
@@ -95,7 +95,7 @@ class Moments:
         mean = np.bincount(part.indices, weights, minlength=v) / np.maximum(counts, 1)
         self.add(counts, mean, np.bincount(part.indices, (weights - mean[part.indices]) ** 2, minlength=v))
 
-    def std(self) -> Floats:
+    def std(self) -> Doubles:
         """Return the population standard deviation of all values, [v]; 0 for a term without values."""
         return np.sqrt(self._squares / np.maximum(self.counts, 1))
 
@@ -132,7 +132,7 @@ class TermWeights:
 
 @checked
 def analyze_weights(
-    vectors: Vectors, *, min_count: Sequence[Count] = (1,), max_terms: Sequence[Count | None] = (None,)
+    vectors: VectorsOrFolders, *, min_count: Sequence[Count] = (1,), max_terms: Sequence[Count | None] = (None,)
 ) -> Measurements[TermWeights]:
     """Measure how a term's weights differ between texts.
 
@@ -206,7 +206,7 @@ class PostingStatistics:
 
 @checked
 def analyze_postings(
-    vectors: Vectors,
+    vectors: VectorsOrFolders,
     *,
     max_terms: Sequence[Count | None] = (None,),
     longest: CountOrZero = 20,

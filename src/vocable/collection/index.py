@@ -17,7 +17,7 @@ from vocable.collection.collection import Collection
 from vocable.collection.copies import content_of
 from vocable.collection.making import Making
 from vocable.collection.settings import CollectionSettings, of_one_text
-from vocable.collection.writer import Parts
+from vocable.collection.writer import DocumentParts
 from vocable.core.fingerprint import fingerprint
 from vocable.core.folders import files_of
 from vocable.core.hints import goes_with
@@ -311,7 +311,7 @@ class _CorpusParts(NamedTuple):
 
     model: str
     meta: VectorsMeta
-    parts: Parts
+    parts: DocumentParts
     dimensions: int | None  # size of the dense vectors of the same pass
     loaded: EncodingModel | None = None
     vectors: str = ""  # fingerprint of stored vectors
@@ -358,7 +358,7 @@ def _corpus_to_encode(
 
 def _with_vectors(
     documents: Iterable[Document], shards: Iterator[StoredVectors], encoding: DocumentEncoding, source: str, size: int
-) -> Parts:
+) -> DocumentParts:
     """Iterate over documents in parts, with their stored vectors, which may be in another order."""
     rows = StoredRows(shards)
     for part in in_parts(documents, size, "truncate"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vocable.collection.collection import Collection
 from vocable.collection.settings import STATE, CollectionSettings
-from vocable.collection.writer import Parts
+from vocable.collection.writer import DocumentParts
 from vocable.core.fingerprint import INPUTS_KEY, differing
 from vocable.core.storage import ANOTHER
 from vocable.core.tables import masked
@@ -52,12 +52,12 @@ class Making:
     mean_length: Callable[[], float] | None = None
 
     @patiently()
-    def make(self, address: str, parts: Parts) -> Collection:
+    def make(self, address: str, parts: DocumentParts) -> Collection:
         """Fill a store, a new one or one that the same call has begun."""
         return self._fill(address, self._begun(address), parts)
 
     @patiently()
-    def replace(self, address: str, parts: Parts) -> Collection:
+    def replace(self, address: str, parts: DocumentParts) -> Collection:
         """Fill a new store on a server, give it the name in an address, and remove the previous store."""
         engine: Any = self.engine
         # The number of the store that the name leads to; 0 if the name is no alias.
@@ -100,7 +100,7 @@ class Making:
             store.drop()
         logger.info("%s: %r, the one before, is removed", masked(fspath(self.output)), store.name)
 
-    def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
+    def _fill(self, address: str, begun: bool, parts: DocumentParts) -> Collection:
         # Open the store that the same call has begun, or create it.
         store = (
             self.engine.open(address) if begun else self.engine.create(address, self._spaces(), asdict(self.settings))

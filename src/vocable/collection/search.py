@@ -156,11 +156,11 @@ class CollectionSearch:
         documents_of = partial(queries.documents, documents_of=self._units.documents)
 
         def search(spaces: Sequence[Space]) -> dict[Space, Ranking]:
-            found = self._of_spaces(queries, plan, spaces)
+            rankings = self._of_spaces(queries, plan, spaces)
             # A verbatim match and an answer read these documents: from a server in one request.
-            if "bm25" in found and len(found) > 1 and not self._store.about.cheap_reads:
-                documents_of([name for ranking in found.values() for name in _first_hits(ranking)])
-            return found
+            if "bm25" in rankings and len(rankings) > 1 and not self._store.about.cheap_reads:
+                documents_of([name for ranking in rankings.values() for name in _first_hits(ranking)])
+            return rankings
 
         rankings = plan.rankings(queries, search, documents_of)
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):

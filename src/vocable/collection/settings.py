@@ -8,7 +8,7 @@ from vocable.core.records import WrongRecordError, as_record
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.encoding.vectors import Parts, VectorsMeta
+from vocable.encoding.vectors import FingerprintParts, VectorsMeta
 from vocable.engines.protocols import Space
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
@@ -33,7 +33,7 @@ class CollectionSettings:
     bm25: bool
     language: str = field(default=ENGLISH, kw_only=True)  # language of the words
     dense: str | None  # model of the dense vectors
-    dense_fingerprint: Parts | None  # None if the sparse model gives both vectors in one pass
+    dense_fingerprint: FingerprintParts | None  # None if the sparse model gives both vectors in one pass
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 
 from vocable.encoding.model_fingerprint import differences
 from vocable.engines.protocols import Space
-from vocable.engines.several import INDEX_FIELD, Settings
+from vocable.engines.several import INDEX_FIELD, SettingsByIndex
 from vocable.errors import ArgumentError
 
 
@@ -29,7 +29,7 @@ def unique_names(names: Sequence[str], places: Sequence[str]) -> list[str]:
     return unique
 
 
-def together(settings: Settings) -> dict[str, Any]:
+def together(settings: SettingsByIndex) -> dict[str, Any]:
     """Return the settings of one index instead of several, with the kinds of vectors that all share.
 
     Raises `ArgumentError` if they share no kind.
@@ -57,7 +57,7 @@ def together(settings: Settings) -> dict[str, Any]:
     }
 
 
-def kinds_apart(settings: Settings) -> dict[Space, str]:
+def kinds_apart(settings: SettingsByIndex) -> dict[Space, str]:
     """Return why indexes cannot be searched together by a kind of vectors, by kind.
 
     Raises `ArgumentError` if they share no kind, or if one has passages and another whole documents.

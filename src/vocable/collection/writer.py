@@ -39,13 +39,13 @@ from vocable.options import LongDocuments
 
 logger = logging.getLogger(__name__)
 
-Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # documents, with vectors if stored
+DocumentParts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # documents, with vectors if stored
 
 
 FIRST_PART = 64  # documents that get their vectors first, so that some are searched soon
 
 
-class Run(NamedTuple):
+class WriterRun(NamedTuple):
     """The number of texts that a call has added to a new collection, and its seconds."""
 
     texts: int = 0
@@ -65,10 +65,10 @@ class CollectionWriter:
     ) -> None:
         self._place, self._store, self._settings = place, store, settings
         self._models, self._units = models, units
-        self.run = Run()
+        self.run = WriterRun()
 
     @patiently()
-    def fill(self, parts: Parts, total: int | None = None) -> None:
+    def fill(self, parts: DocumentParts, total: int | None = None) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
         A part is documents and their vectors, None if they must be encoded: then a local index first stores all
@@ -87,20 +87,20 @@ class CollectionWriter:
             with self._store.changing():
                 self._store.finish()
                 self._store.configure(self._store.settings | {"whole": True})
-            self.run = Run(max(done.texts - earlier, encoded), time.perf_counter() - began)
+            self.run = WriterRun(max(done.texts - earlier, encoded), time.perf_counter() - began)
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
             raise
         warn_of_language(self._settings.model, Coverage(*done.coverage), self._settings.bm25)
 
-    def _after(self, stream: Parts, done: StreamProgress) -> Parts:
+    def _after(self, stream: DocumentParts, done: StreamProgress) -> DocumentParts:
         """Return the parts after those that an interrupted call has written."""
         last = deque(islice(stream, done.parts), maxlen=1)
         if done.parts and (not last or last[0][0][-1].id != done.last_id):
             raise VectorsError(f"{self._place} was begun with other documents: {ANOTHER}")
         return stream
 
-    def _fill_parts(self, parts: Parts, done: StreamProgress, total: int | None) -> None:
+    def _fill_parts(self, parts: DocumentParts, done: StreamProgress, total: int | None) -> None:
         """Write further parts of a corpus, and count them in `done`."""
         resumed, local = done.parts, self._store.about.words_first  # a killed call may have written the first part
         part = next(parts, None)

@@ -25,7 +25,7 @@ BINARY = getattr(os, "O_BINARY", 0)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_SPACE = "no space left on the disk"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-Standing: TypeAlias = Literal["in place", "moved", "replaced", "removed"]
+FolderState: TypeAlias = Literal["in place", "moved", "replaced", "removed"]
 
 
 class OpenFolder:
@@ -46,7 +46,7 @@ class OpenFolder:
     def _at(self, name: str) -> tuple[str | Path, dict[str, Any]]:
         return (self.path / name, {}) if self._fd is None else (name, {"dir_fd": self._fd})
 
-    def standing(self) -> Standing:
+    def standing(self) -> FolderState:
         """Return whether the folder still has its path, moved, was replaced by another, or was removed."""
         with suppress(OSError):
             status = os.stat(self.path)

@@ -19,7 +19,7 @@ from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
 from vocable.core.lfs import POINTER, is_pointer
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
-from vocable.data.kinds import Row
+from vocable.data.kinds import RowValues
 from vocable.data.pages.blocks import Page, PageError, Part
 from vocable.data.pages.budget import budget_of
 from vocable.data.pages.furniture import repeated_lines, sample, without_furniture
@@ -45,7 +45,7 @@ class FolderItem(NamedTuple):
 
     file: str
     line: int
-    row: Row | None = None
+    row: RowValues | None = None
     fault: str = ""
 
 
@@ -168,7 +168,7 @@ def _is_unreadable(path: Path) -> bool:
     return False
 
 
-def item_row(number: int, item: FolderItem) -> Row | None:
+def item_row(number: int, item: FolderItem) -> RowValues | None:
     """Return the row of an item; raise `MalformedError` for a fault."""
     if item.fault:
         raise MalformedError(item.fault)
@@ -258,7 +258,7 @@ def _code_items(
         yield FolderItem(shown, part.line, row)
 
 
-def _row(part: Part, page: Page, file: str, following: Part | None) -> Row:
+def _row(part: Part, page: Page, file: str, following: Part | None) -> RowValues:
     """Return the row of a part of a page; it names the part that follows, since an index keeps no order."""
     fields: dict[str, object] = {"path": part.path, "file": file}
     fields |= {FOLLOWING: _name(following, file)} if following is not None else {}

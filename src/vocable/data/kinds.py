@@ -28,7 +28,7 @@ from vocable.data.records import (
 )
 
 R_co = TypeVar("R_co", covariant=True)
-Row: TypeAlias = Mapping[str, Any]
+RowValues: TypeAlias = Mapping[str, Any]
 
 DOCUMENT_ID = ("_id", "id", "doc_id")
 QUERY_ID = ("_id", "id", "query_id")
@@ -68,12 +68,12 @@ class Kind(Generic[R_co]):
     """
 
     name: str
-    record: Callable[[Row], R_co]
+    record: Callable[[RowValues], R_co]
     names: frozenset[str]
     columns: Mapping[int, tuple[str, ...]]
     fields: str
     layout: str
-    published: Callable[[Row], R_co] | None = None
+    published: Callable[[RowValues], R_co] | None = None
     key: tuple[str, ...] = ()
     differs: str = "another text"
     further: bool = False
@@ -90,7 +90,7 @@ class Kind(Generic[R_co]):
         return "duplicate " + " and ".join(f"{name} {getattr(record, name)!r}" for name in self.key)
 
 
-def _identifier(row: Row, names: tuple[str, ...]) -> str:
+def _identifier(row: RowValues, names: tuple[str, ...]) -> str:
     value = _first(row, names)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -99,7 +99,7 @@ def _identifier(row: Row, names: tuple[str, ...]) -> str:
     return check_id(value)
 
 
-def _text(row: Row, names: tuple[str, ...], *, required: bool = False) -> str:
+def _text(row: RowValues, names: tuple[str, ...], *, required: bool = False) -> str:
     value = _first(row, names)
     if value is not None and not isinstance(value, str):
         raise MalformedError(f'"{names[0]}" is a {type(value).__name__}')
@@ -108,7 +108,7 @@ def _text(row: Row, names: tuple[str, ...], *, required: bool = False) -> str:
     return value or ""
 
 
-def _first(row: Row, names: tuple[str, ...]) -> Any:
+def _first(row: RowValues, names: tuple[str, ...]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -116,7 +116,7 @@ def _either(names: tuple[str, ...]) -> str:
     return " or ".join(f'"{name}"' for name in names)
 
 
-def _document(row: Row, *, may_be_empty: bool = False) -> Document:
+def _document(row: RowValues, *, may_be_empty: bool = False) -> Document:
     known = {next((name for name in names if row.get(name) is not None), "") for names in (DOCUMENT_ID, TEXT)} | {
         "title"
     }
@@ -132,7 +132,7 @@ def _document(row: Row, *, may_be_empty: bool = False) -> Document:
     return check_document(document, may_be_empty=may_be_empty)
 
 
-def _published_document(row: Row) -> Document:
+def _published_document(row: RowValues) -> Document:
     """Return a document of a published collection, which may lack a text."""
     if not any(name in row for name in (*TEXT, "title")):
         raise MalformedError(f"no {_either(TEXT)}")
@@ -178,7 +178,7 @@ def _has_value(value: object) -> bool:
     return value is not None and value == value and value not in ("", {}, [])
 
 
-def _judgment(row: Row) -> Qrel:
+def _judgment(row: RowValues) -> Qrel:
     query, document, value = _identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _first(row, RELEVANCE)
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
@@ -189,7 +189,7 @@ def _judgment(row: Row) -> Qrel:
     raise MalformedError(f"the relevance is {value!r}, not a whole number of 32 bits")
 
 
-def _example(row: Row) -> Example:
+def _example(row: RowValues) -> Example:
     negatives = structured("negatives", row.get("negatives"))
     if negatives is None:
         negatives = row.get("negative")
@@ -225,7 +225,7 @@ def decimal(text: str) -> float:
     return float(text)
 
 
-def _mined_negatives(row: Row) -> MinedNegatives:
+def _mined_negatives(row: RowValues) -> MinedNegatives:
     if not isinstance(row.get("neg"), Mapping):
         raise MalformedError('no "neg", the ids of each system')
     systems = {name: _identifiers(ids) for name, ids in row["neg"].items() if ids is not None}
@@ -238,7 +238,7 @@ def _identifiers(values: object) -> tuple[str, ...]:
     return tuple(_identifier({"id": value}, ("id",)) for value in values)
 
 
-def _scored_document(row: Row) -> ScoredDoc:
+def _scored_document(row: RowValues) -> ScoredDoc:
     value = row.get("score")
     if isinstance(value, str):  # in a table
         with suppress(ValueError):
@@ -246,7 +246,7 @@ def _scored_document(row: Row) -> ScoredDoc:
     return ScoredDoc(_identifier(row, MINED_QUERY), _identifier(row, MINED_DOCUMENT), _number(value))
 
 
-def _found(row: Row) -> ScoredDoc:
+def _found(row: RowValues) -> ScoredDoc:
     """Return a hit of a run. The tag may contain blanks; an id with a blank is an error."""
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
         raise MalformedError("more than six fields, and they are not a hit whose tag has several words")
@@ -262,7 +262,7 @@ def _is_number(text: str) -> bool:
     return False
 
 
-def _any_text(row: Row) -> str:
+def _any_text(row: RowValues) -> str:
     text = " ".join(part for part in (_text(row, ("title",)), _text(row, (*TEXT, "positive"))) if part.strip())
     if not text:
         raise MalformedError("no text")

@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from vocable.core.json_objects import parse_json
-from vocable.data.kinds import DOCUMENT_ID, Kind, Row
+from vocable.data.kinds import DOCUMENT_ID, Kind, RowValues
 from vocable.data.records import MalformedError, check_characters
 from vocable.errors import ArgumentError
 
-Parser: TypeAlias = Callable[[int, Any], Row | None]
+Parser: TypeAlias = Callable[[int, Any], RowValues | None]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_LINE = "VOCABLE_MAX_LINE"  # environment variable: most MB of a line, decompressed, or of a page; 64 by default
 
@@ -50,7 +50,7 @@ def parsers(kind: Kind[object]) -> dict[str, tuple[Parser, str]]:
     return {".jsonl": objects, ".ndjson": objects, ".json": objects, ".tsv": table, **texts}
 
 
-def json_row(number: int, raw: bytes) -> Row | None:
+def json_row(number: int, raw: bytes) -> RowValues | None:
     """Return a line with a JSON object as a row."""
     line = decode(number, raw)
     if not line.strip():
@@ -68,24 +68,24 @@ def json_row(number: int, raw: bytes) -> Row | None:
     return row
 
 
-def numbered_row(number: int, raw: bytes) -> Row | None:
+def numbered_row(number: int, raw: bytes) -> RowValues | None:
     """Return a line with a JSON object as a row, its number as the id of a document without one."""
     row = json_row(number, raw)
     return row if row is None or has_id(row) else {**row, "_id": str(number)}
 
 
-def has_id(row: Row) -> bool:
+def has_id(row: RowValues) -> bool:
     """Return whether a row names its document."""
     return any(row.get(name) is not None for name in DOCUMENT_ID)
 
 
-def text_row(number: int, raw: bytes) -> Row | None:
+def text_row(number: int, raw: bytes) -> RowValues | None:
     """Return a line with a text as a row, its number as the id."""
     row = typed_row(number, raw)
     return row if row["text"].strip() else None
 
 
-def typed_row(number: int, raw: bytes) -> Row:
+def typed_row(number: int, raw: bytes) -> RowValues:
     """Return a line, blank or not, as a row, its number as the id."""
     return {"id": str(number), "text": decode(number, raw)}
 
@@ -104,7 +104,7 @@ class TableRow:
         self.separator = None if kind.spaces else "\t"
         self._begun = False  # a line was read that is neither blank nor a comment
 
-    def __call__(self, number: int, raw: bytes) -> Row | None:
+    def __call__(self, number: int, raw: bytes) -> RowValues | None:
         line = decode(number, raw)
         if not line.strip(" "):
             return None
@@ -123,7 +123,7 @@ class TableRow:
         self.separator = "\t" if "\t" in line else self.separator
         return True
 
-    def _row(self, fields: list[str]) -> Row:
+    def _row(self, fields: list[str]) -> RowValues:
         widest = max(self.columns)
         if self.rest is not None and len(fields) > widest:
             rest = fields[widest:]

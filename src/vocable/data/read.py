@@ -25,7 +25,7 @@ from vocable.data.kinds import (
     TYPED_ID,
     TYPED_QUERY,
     Kind,
-    Row,
+    RowValues,
 )
 from vocable.data.lines import text_row, typed_row
 from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Qrel, Query, ScoredDoc
@@ -174,7 +174,7 @@ def open_source(source: str, kind: Kind[T]) -> Stream:
     return rows_stream(source, "pairs", lambda: _pair_rows(inner), kind)
 
 
-def _made_rows(scheme: str, source: str) -> Iterator[Row]:
+def _made_rows(scheme: str, source: str) -> Iterator[RowValues]:
     from vocable.data.cloze import cloze, crops  # imports bm25s
 
     make = cloze if scheme == "cloze" else crops
@@ -194,7 +194,7 @@ def crops_of(source: str, turn: int) -> Iterator[Example] | None:
     return (Example(*pair) for pair in pairs if pair is not None)
 
 
-def _pair_rows(source: str) -> Iterator[Row]:
+def _pair_rows(source: str) -> Iterator[RowValues]:
     return ({"text": f"{example.query} {example.positive}"} for example in read_examples(source))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from vocable.core.storage import StrPath, path_name
 from vocable.data.bad_lines import BadLines
-from vocable.data.kinds import Kind, Row
+from vocable.data.kinds import Kind, RowValues
 from vocable.data.lines import decode
 from vocable.data.read import open_source, records
 from vocable.data.records import MalformedError
@@ -55,7 +55,7 @@ def read_searches(source: StrPath, *, bad: BadLines) -> Iterator[LoggedSearch]:
     return records(_table(name) if is_table else open_source(name, LOGGED_SEARCH), LOGGED_SEARCH, bad)
 
 
-def _search(row: Row) -> LoggedSearch:
+def _search(row: RowValues) -> LoggedSearch:
     query, page = (_cell(row, names) for names in (("query",), PAGE_COLUMNS))
     clicks = next((row[name] for name in CLICK_COLUMNS if row.get(name) not in (None, "")), 1)
     with suppress(TypeError, ValueError):
@@ -64,7 +64,7 @@ def _search(row: Row) -> LoggedSearch:
     raise MalformedError(f"the count is {clicks!r}, not a whole number from 1 on")
 
 
-def _cell(row: Row, names: tuple[str, ...]) -> str:
+def _cell(row: RowValues, names: tuple[str, ...]) -> str:
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if value is None:
         raise MalformedError(f'no "{names[0]}"')
@@ -110,7 +110,7 @@ class _TableRow:
     def __init__(self) -> None:
         self.header: list[str] | None = None
 
-    def __call__(self, number: int, item: Any) -> Row | None:
+    def __call__(self, number: int, item: Any) -> RowValues | None:
         cells = item.cells
         if not any(cell.strip() for cell in cells):
             return None

@@ -18,7 +18,7 @@ from vocable.core.folders import something_else
 from vocable.core.lfs import POINTER, is_pointer
 from vocable.data.bad_lines import warn_once
 from vocable.data.compressed import BUFFER, PACKED, is_packed, opened
-from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, TEXT, Kind, Row
+from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, TEXT, Kind, RowValues
 from vocable.data.lines import Parser, TableRow, has_id, json_row, line_limit, numbered_row, parsers
 from vocable.data.records import MalformedError
 from vocable.data.topics import TOPIC, topic_row, topics
@@ -28,7 +28,7 @@ ROWS = 1024  # Parquet rows converted to Python objects at a time
 SAMPLE = 100  # first lines of a text file, to guess its format
 
 
-def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
+def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[RowValues]:
     """Yield the rows of a Parquet file, with the named columns or all."""
     arrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     with opened(path) as stream, tempfile.TemporaryFile() if is_packed(path) else nullcontext(stream) as file:
@@ -324,7 +324,7 @@ def _ir_datasets(name: str, split: str | None, kind: Kind[object]) -> Stream:
     return rows_stream(source, name, lambda: map(_ir_datasets_row, records()), kind)
 
 
-def _ir_datasets_row(record: Any) -> Row:
+def _ir_datasets_row(record: Any) -> RowValues:
     """Return a record of ir_datasets as a row; collections without a field `text` have `default_text`."""
     row: dict[str, Any] = record._asdict()
     if "text" in row or not hasattr(record, "default_text"):
@@ -338,7 +338,7 @@ def _hf(name: str, split: str | None, kind: Kind[object]) -> Stream:
     source = f"hf:{name}"
     path, _, config = name.partition(":")
 
-    def rows() -> Iterable[Row]:
+    def rows() -> Iterable[RowValues]:
         library = require_extra("datasets", "train")  # slow to import
         dataset = library.load_dataset(path, config or None, streaming=True)
         if split is None and len(dataset) > 1:
@@ -364,12 +364,12 @@ def _pydocs(name: str, split: str | None, kind: Kind[object]) -> Stream:
     return rows_stream("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
 
 
-def rows_stream(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[object]) -> Stream:
+def rows_stream(source: str, name: str, start: Callable[[], Iterable[RowValues]], kind: Kind[object]) -> Stream:
     """Return a stream whose items are rows."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields, published=True)
 
 
-def _as_it_is(number: int, row: Row) -> Row:
+def _as_it_is(number: int, row: RowValues) -> RowValues:
     return row
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from html import unescape
 
-from vocable.data.kinds import Row
+from vocable.data.kinds import RowValues
 from vocable.data.lines import decode
 from vocable.data.records import MalformedError
 
@@ -32,7 +32,7 @@ def topics(lines: Lines) -> Lines:
     return items
 
 
-def topic_row(number: int, raw: bytes) -> Row:
+def topic_row(number: int, raw: bytes) -> RowValues:
     """Return a topic as a row: its number without leading zeros, as in judgments, and its title.
 
     Without a title, the query is the item `query`, else the description, else the whole text.

@@ -21,7 +21,7 @@ from vocable.encoding.graph_sessions import GRAPHS, SCORES, in_batches, open_ses
 from vocable.encoding.graph_settings import Length, files_checksum
 from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import TOKENIZING
-from vocable.encoding.vectors import Parts
+from vocable.encoding.vectors import FingerprintParts
 from vocable.errors import ModelError
 from vocable.options import Count, CountOrZero
 
@@ -69,7 +69,7 @@ class CrossGraph:
             finally:
                 tokenizer.no_truncation()
 
-    def fingerprint(self) -> Parts:
+    def fingerprint(self) -> FingerprintParts:
         """Return the parts of the model that its scores depend on."""
         graph = files_checksum(sorted(self._graph.parent.iterdir()))
         settings = relevant({name: value for name, value in asdict(self.settings).items() if name != "model"})

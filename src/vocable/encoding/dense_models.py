@@ -27,7 +27,7 @@ from vocable.encoding.lookup import VectorTable, read_tables
 from vocable.encoding.model_fingerprint import relevant
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.torch_library import torch_library
-from vocable.encoding.vectors import Parts
+from vocable.encoding.vectors import FingerprintParts
 from vocable.errors import ModelError, require_extra
 from vocable.options import Count, CountOrZero
 
@@ -79,7 +79,7 @@ class DenseGraph:
         """Return the unit vectors of documents, float32 [b, d]."""
         return self._encoded(texts, "document")
 
-    def fingerprint(self) -> Parts:
+    def fingerprint(self) -> FingerprintParts:
         """Return the parts of the model that its vectors depend on."""
         graph = files_checksum(sorted(self._graph.parent.iterdir()))
         settings = relevant({name: value for name, value in asdict(self.settings).items() if name != "model"})
@@ -135,15 +135,15 @@ def dense_beside(model: EncodingModel) -> str | None:
     if model.dimensions is not None:
         return None
     try:
-        own = model.tokenization.backend
+        tokenizer = model.tokenization.backend
     except ModelError:  # a tokenizer in Python
         return None
     place = Path(locate(BUILT_IN_DENSE))
     settings = read_record(place / DENSE_GRAPH, DenseGraphSettings, error=ModelError)
     built_in = GraphTokenization(place / TOKENIZER, [], None, settings.tokens).tokenizer
     # Equal files are one tokenizer; sizes, which mostly differ, are compared before 30,522 tokens.
-    same = own is built_in or (
-        own.get_vocab_size() == built_in.get_vocab_size() and own.get_vocab() == built_in.get_vocab()
+    same = tokenizer is built_in or (
+        tokenizer.get_vocab_size() == built_in.get_vocab_size() and tokenizer.get_vocab() == built_in.get_vocab()
     )
     return BUILT_IN_DENSE if same else None
 
@@ -165,9 +165,9 @@ def load_dense(name: str, device: str | None = None, *, sparse: str | None = Non
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
 
 
-def dense_fingerprint(model: object) -> Parts:
+def dense_fingerprint(model: object) -> FingerprintParts:
     """Return the fingerprint of a dense model or a reranker, its own or of a model of sentence-transformers."""
-    fingerprint: Callable[[], Parts] | None = getattr(model, "fingerprint", None)
+    fingerprint: Callable[[], FingerprintParts] | None = getattr(model, "fingerprint", None)
     return torch_library().fingerprint(cast(Any, model)) if fingerprint is None else fingerprint()
 
 

@@ -43,15 +43,15 @@ from vocable.encoding.protocol import (
     TOKENIZING,
     EncodedTexts,
     EncodingModel,
+    PaddingSide,
     Role,
     RoleEncoder,
     RoleSettings,
-    Side,
     Token,
     Tokenization,
 )
 from vocable.encoding.tokens import Surface, special_columns_of, special_ids, token_surfaces
-from vocable.encoding.vectors import Parts, token_names, vocabulary_fingerprint
+from vocable.encoding.vectors import FingerprintParts, token_names, vocabulary_fingerprint
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import DType
 
@@ -137,7 +137,7 @@ class GraphModel(EncodingModel):
         tokenization = self.tokenization_of("document")
         return special_ids(tokenization.tokenizer.get_vocab(), tokenization.marked, self.settings.size)
 
-    def fingerprint(self, number_type: str | None = None) -> Parts:
+    def fingerprint(self, number_type: str | None = None) -> FingerprintParts:
         graph = GRAPHS[self.settings.format][self.settings.int8]
         files = [file for folder in self.place.rglob(Path(graph).parent.name) for file in folder.iterdir()]
         tables = [file for file in self.place.rglob("*") if file.name == QUERY_WEIGHTS]
@@ -233,7 +233,7 @@ class GraphEncoder(RoleEncoder):
         return cpu_threads()
 
     def encode(
-        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: PaddingSide
     ) -> EncodedTexts:
         length = self.settings.max_length
         if length is not None and any(len(text_ids) > length for text_ids in ids):
@@ -295,7 +295,7 @@ class GraphTokenization(Tokenization):
             encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special)
             return [encoding.ids for encoding in encodings]
 
-    def truncated(self, texts: list[str], length: int, side: Side) -> list[list[int]]:
+    def truncated(self, texts: list[str], length: int, side: PaddingSide) -> list[list[int]]:
         """Return the token ids of each text, with special tokens, truncated on a side."""
         with TOKENIZING:
             self.tokenizer.enable_truncation(length, direction=side)

@@ -34,7 +34,7 @@ GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 RUNTIME = "1.23"  # the first ONNX Runtime with all operations of the graphs that vocable export-model writes
 TOO_NEW = re.compile("NOT_IMPLEMENTED|[Oo]pset|IR version")  # in an error of ONNX Runtime
 
-Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
+RunGraph = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
 
 
 class Session(NamedTuple):
@@ -43,7 +43,7 @@ class Session(NamedTuple):
     inputs: list[str]
     size: int | None
     dimensions: int | None
-    run: Run
+    run: RunGraph
 
 
 def padded(

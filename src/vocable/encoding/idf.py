@@ -19,7 +19,7 @@ from vocable.errors import ArgumentError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Formula: TypeAlias = Literal["bm25", "log"]
+IdfFormula: TypeAlias = Literal["bm25", "log"]
 
 
 def document_frequencies(
@@ -38,7 +38,7 @@ def document_frequencies(
     return counts, documents
 
 
-def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "bm25") -> NDArray[np.float32]:
+def idf(frequencies: NDArray[np.int64], documents: int, *, formula: IdfFormula = "bm25") -> NDArray[np.float32]:
     """Return the IDF of each term, float32 [v], not negative.
 
     df, an entry of `frequencies` [v], is the number of the n `documents` that contain the term. The formula `bm25` is

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from tokenizers import Tokenizer
 
 from vocable.encoding.protocol import TOKENIZING, Role
-from vocable.encoding.vectors import Parts
+from vocable.encoding.vectors import FingerprintParts
 from vocable.errors import VectorsError
 
 DIGESTS = {
@@ -42,7 +42,7 @@ WITHOUT_EFFECT |= {"gradient_checkpointing", "initializer_range", "chunk_size_fe
 WITHOUT_EFFECT |= {"frozen", "embedding_dimension", "vocable", "active_terms", "query_idf"}
 
 
-def relevant(settings: Mapping[str, Any]) -> Parts:
+def relevant(settings: Mapping[str, Any]) -> FingerprintParts:
     """Return the settings that may change a vector, with lists and mappings as JSON.
 
     >>> relevant({"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "use_cache": True, "rope": {"theta": 1e4}})
@@ -55,7 +55,7 @@ def relevant(settings: Mapping[str, Any]) -> Parts:
     }
 
 
-def of_role(role: Role, parts: Parts) -> Parts:
+def of_role(role: Role, parts: FingerprintParts) -> FingerprintParts:
     """Return parts with the role before each name."""
     return {f"{role}.{name}": value for name, value in parts.items()}
 
@@ -78,12 +78,12 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
                 tokenizer.enable_padding(**padding)
 
 
-def number_type(stored: Parts) -> str | None:
+def number_type(stored: FingerprintParts) -> str | None:
     """Return the number type of the digested weights in a stored fingerprint; None for a graph."""
     return str(stored.get("weights", "")).partition(":")[0] or None
 
 
-def differences(stored: Parts, now: Parts) -> list[str]:
+def differences(stored: FingerprintParts, now: FingerprintParts) -> list[str]:
     """Return the differences from a stored fingerprint, such as "tokenizer" or "max_length: 512, now 256".
 
     A difference that both roles share is named once, without the role.
@@ -103,19 +103,19 @@ def differences(stored: Parts, now: Parts) -> list[str]:
     return [*distinct]
 
 
-def refuse_differences(stored: Parts, now: Parts, model: str, advice: str) -> None:
+def refuse_differences(stored: FingerprintParts, now: FingerprintParts, model: str, advice: str) -> None:
     """Raise `VectorsError` with all differences from a stored fingerprint, if there are any."""
     if changed := differences(stored, now):
         raise VectorsError(f"{model} has changed since it was made ({'; '.join(changed)}): {advice}")
 
 
-def _line(name: str, stored: Parts, now: Parts) -> str:
+def _line(name: str, stored: FingerprintParts, now: FingerprintParts) -> str:
     if name.rpartition(".")[2] in DIGESTS:
         return name
     stored_value, value = (json.dumps(parts[name], ensure_ascii=False) for parts in (stored, now))
     return f"{name}: {stored_value}, now {value}"
 
 
-def digest(fingerprint: Parts) -> str:
+def digest(fingerprint: FingerprintParts) -> str:
     """Return 16 hexadecimal digits that change with any part of a fingerprint."""
     return blake2b(json.dumps(fingerprint, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -22,14 +22,14 @@ from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
-from vocable.encoding.vectors import Parts, vocabulary_fingerprint
+from vocable.encoding.vectors import FingerprintParts, vocabulary_fingerprint
 from vocable.options import DType, Runtime
 
 if TYPE_CHECKING:
     from vocable.encoding.tokens import Surface
 
 Role = Literal["query", "document"]
-Side = Literal["left", "right"]
+PaddingSide = Literal["left", "right"]
 
 NOTES_KEY = "vocable"  # in a model's configuration
 
@@ -120,7 +120,7 @@ class RoleEncoder(ABC):
     tokenization: Tokenization | None  # None for a model without tokens
     pooling: str
     looked_up: bool  # weights come from a table of token weights
-    truncation: Side = "right"  # where the tokenizer cuts long texts
+    truncation: PaddingSide = "right"  # where the tokenizer cuts long texts
     batch_tokens: int  # most tokens of a batch, padding included
     takes_all_threads = False  # a batch that is encoded alone uses all threads
 
@@ -131,7 +131,7 @@ class RoleEncoder(ABC):
 
     @abstractmethod
     def encode(
-        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: PaddingSide
     ) -> EncodedTexts:
         """Return the vectors of a batch of texts that begin with `prompt`; truncate long texts on a side.
 
@@ -215,7 +215,7 @@ class EncodingModel(ABC):
         """The columns of the special terms, such as [CLS], ascending."""
 
     @abstractmethod
-    def fingerprint(self, number_type: str | None = None) -> Parts:
+    def fingerprint(self, number_type: str | None = None) -> FingerprintParts:
         """Return everything that its vectors depend on (`vocable.encoding.model_fingerprint`).
 
         The weights are digested in `number_type`, such as "bfloat16", by default in the number type that they have.

@@ -85,7 +85,7 @@ def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
     return (lambda word: word) if normalizer is None else normalizer.normalize_str
 
 
-Words = Literal["any", "words", "whitespace"]
+WordKind = Literal["any", "words", "whitespace"]
 
 TOKENIZED_TEXTS = 1000  # at a time
 SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
@@ -93,7 +93,7 @@ CACHED_WORDS = 1 << 20
 
 
 @checked
-def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> csr_array:
+def input_terms(model: Model, texts: Sequence[str], *, words: WordKind = "any") -> csr_array:
     """Count each output term of `model` in each text, even beyond the model's maximum length.
 
     The prompt and the special tokens that a tokenizer puts around a text do not count. An unknown token counts each
@@ -160,7 +160,7 @@ def _own_tokens(tokenization: Tokenization, texts: Sequence[str]) -> Iterator[li
             yield [token for token in ids if token not in around]
 
 
-def _own_words(model: EncodingModel, words: Words, texts: Iterable[str]) -> Iterator[dict[tuple[int, int], int]]:
+def _own_words(model: EncodingModel, words: WordKind, texts: Iterable[str]) -> Iterator[dict[tuple[int, int], int]]:
     """Yield the places of each text's terms: {(start, column): end}."""
     normalizer, column_of = model.tokenization.normalizer, model.columns
     if words != "any" and normalizer is not None:

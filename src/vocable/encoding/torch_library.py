@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 
     from vocable.encoding.protocol import EncodingModel
-    from vocable.encoding.vectors import Parts
+    from vocable.encoding.vectors import FingerprintParts
 
 LIBRARY = "vocable.torch_models.library"  # named, not imported: the search side does not depend on the training side
 M = TypeVar("M")
@@ -40,7 +40,7 @@ class TorchLibrary(Protocol):
     def as_encoding_model(self, model: SparseEncoder) -> EncodingModel:
         """Return a model of sentence-transformers as an `EncodingModel`."""
 
-    def fingerprint(self, model: SentenceTransformer | CrossEncoder) -> Parts:
+    def fingerprint(self, model: SentenceTransformer | CrossEncoder) -> FingerprintParts:
         """Return the fingerprint of a model of dense vectors or of a cross encoder."""
 
     def model_kind(self, name: str) -> str:

@@ -46,7 +46,7 @@ FORMAT = 1
 LEAVES = "id", "indices.list.element", "values.list.element", "dense.list.element"
 ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "BYTE_STREAM_SPLIT"), strict=True))
 
-Parts: TypeAlias = dict[str, str | int | float | bool | None]  # values or digests of a model's parts by name
+FingerprintParts: TypeAlias = dict[str, str | int | float | bool | None]  # values or digests of a model's parts by name
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class VectorsMeta:
     max_length: int
     size: int
     runtime: Runtime = "torch"
-    fingerprint: Parts = field(default_factory=dict)
+    fingerprint: FingerprintParts = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: object, place: str) -> VectorsMeta:

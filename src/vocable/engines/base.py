@@ -30,7 +30,7 @@ UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words ar
 STORE_FORMAT = 3  # of stored documents and their keys for filters on servers
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
-Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
+VectorRow: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
 Hits: TypeAlias = list[tuple[str, float]]  # (document id, score), best first
 
 
@@ -358,7 +358,7 @@ def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def rows_of(matrix: Vectors) -> Iterator[Row]:
+def rows_of(matrix: Vectors) -> Iterator[VectorRow]:
     """Iterate over the rows: (columns int32, weights float32) for a sparse matrix, arrays for a dense matrix."""
     if isinstance(matrix, np.ndarray):
         yield from matrix
@@ -367,7 +367,7 @@ def rows_of(matrix: Vectors) -> Iterator[Row]:
         yield matrix.indices[start:end], matrix.data[start:end]
 
 
-def matrix_of(rows: Sequence[Row], space: Space, columns: int) -> Vectors:
+def matrix_of(rows: Sequence[VectorRow], space: Space, columns: int) -> Vectors:
     """Return the matrix [m, columns] of rows such as `rows_of` yields, with their columns in any order."""
     if space == "dense":
         return np.array(rows, dtype=np.float32).reshape(len(rows), columns)

@@ -26,7 +26,7 @@ from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.addresses import Server, servers_of
 from vocable.engines.aliases import AliasedStore
-from vocable.engines.base import Hits, Row, Vectors, key_of, pages
+from vocable.engines.base import Hits, VectorRow, Vectors, key_of, pages
 from vocable.engines.filter_keys import filter_keys
 from vocable.engines.filters import Filter
 from vocable.engines.health import attempt, others
@@ -194,7 +194,7 @@ class LuceneStore(AliasedStore):
         if self.options.refresh is None:
             self.optimize()
 
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[VectorRow]]) -> None:
         actions = dict[str, list[Mapping[str, object]]]()
         for document, vectors in zip(documents, rows, strict=True):
             equal, order = filter_keys(document.fields)
@@ -213,7 +213,7 @@ class LuceneStore(AliasedStore):
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         return {name: Document(**source) for name, source in self._sources(ids, Document._fields).items()}
 
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, VectorRow]:
         sources = self._sources(ids, ["id", f"stored.{space}"])
         return {name: unpacked(source["stored"][space], space) for name, source in sources.items()}
 
@@ -231,7 +231,7 @@ class LuceneStore(AliasedStore):
             raise self._replaced()
         return map(hits_of, bodies, answers)
 
-    def _body(self, row: Row, k: int, space: Space, filter: Filter | None, needed: int) -> Body:
+    def _body(self, row: VectorRow, k: int, space: Space, filter: Filter | None, needed: int) -> Body:
         """Return the body of a search whose hits share the `needed` number of terms with a query."""
         conditions = [] if filter is None else [condition_of(filter)]
         if isinstance(row, np.ndarray):

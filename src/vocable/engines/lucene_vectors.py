@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from vocable.engines.base import Row
+from vocable.engines.base import VectorRow
 from vocable.engines.protocols import Space
 
 DENSE_ZERO = 1.0  # score of the product 0; OpenSearch gives a product p > 0 the score p + 1
@@ -20,13 +20,13 @@ def features(columns: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     return dict(zip(map(str, columns.tolist()), weights.tolist(), strict=True))
 
 
-def packed(row: Row) -> str:
+def packed(row: VectorRow) -> str:
     """Return a row as text, without loss."""
     parts = [row.astype("<f4")] if isinstance(row, np.ndarray) else [row[0].astype("<i4"), row[1].astype("<f4")]
     return base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
 
 
-def unpacked(text: str, space: Space) -> Row:
+def unpacked(text: str, space: Space) -> VectorRow:
     """Return the row from a text that `packed` returned."""
     content = base64.b64decode(text)
     half = 0 if space == "dense" else len(content) // 2

@@ -26,7 +26,7 @@ from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.addresses import server_of
 from vocable.engines.aliases import AliasedStore
-from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
+from vocable.engines.base import UNBOUNDED, Hits, VectorRow, key_of
 from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
 from vocable.engines.filters import Comparison, Filter
 from vocable.engines.patience import patience, patiently
@@ -206,7 +206,7 @@ class Milvus(AliasedStore):
             return f"its fields have {count:,} values, Milvus stores {MOST_VALUES:,}"
         return "Milvus rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
 
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[VectorRow]]) -> None:
         entries = [
             document._asdict()
             | {"key": key_of(document.id), "fields": dict(document.fields)}
@@ -231,7 +231,7 @@ class Milvus(AliasedStore):
         entries = self._entries(ids, Document._fields).items()
         return {i: Document(*(entry[name] for name in Document._fields)) for i, entry in entries}
 
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, VectorRow]:
         vectors = {name: entry[space] for name, entry in self._entries(ids, ["id", space]).items()}
         if space == "dense":
             return vectors
@@ -323,7 +323,7 @@ class Milvus(AliasedStore):
         files = () if "://" in self.place else Path(self.place).rglob("*")
         return sum(file.stat().st_size for file in files if file.is_file()) or None
 
-    def _vector(self, row: Row, space: Space, spare: int) -> Any:
+    def _vector(self, row: VectorRow, space: Space, spare: int) -> Any:
         """Return the row in the driver's form; an empty row gets an entry in a spare column."""
         if space == "dense":
             return row.tolist()

@@ -30,7 +30,7 @@ import numpy as np
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.engines.aliases import AliasedStore
-from vocable.engines.base import Hits, Row, pages
+from vocable.engines.base import Hits, VectorRow, pages
 from vocable.engines.filter_keys import filter_keys
 from vocable.engines.filters import Filter
 from vocable.engines.health import hanging_up
@@ -211,7 +211,7 @@ class PostgreSQL(AliasedStore):
         null = any("\0" in text for text in document[:3]) or re.search(r"(?<!\\)(\\\\)*\\u0000", fields)
         return "PostgreSQL stores no character NUL" if null else None
 
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[VectorRow]]) -> None:
         names = [*COLUMNS, *self.spaces]
         values = []
         for document, vectors in zip(documents, rows, strict=True):
@@ -232,7 +232,11 @@ class PostgreSQL(AliasedStore):
         self._ask(self._insert, statement, values, [document.id for document in documents], added)
 
     def _insert(
-        self, statement: Any, values: Sequence[Sequence[object]], ids: Sequence[str], added: Mapping[Space, list[Row]]
+        self,
+        statement: Any,
+        values: Sequence[Sequence[object]],
+        ids: Sequence[str],
+        added: Mapping[Space, list[VectorRow]],
     ) -> None:
         with self._counting() as cursor:
             removed = self._stored(cursor, "SELECT {columns} FROM {table} WHERE id = ANY(%s)", ids)
@@ -255,14 +259,16 @@ class PostgreSQL(AliasedStore):
             cursor.execute(self._composed("LOCK TABLE {terms} IN SHARE ROW EXCLUSIVE MODE"))
             yield cursor
 
-    def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[Row]]:
+    def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[VectorRow]]:
         """Return the vectors of the documents that a statement returns, by space."""
         columns = [self._sql.SQL("{}::text").format(self._sql.Identifier(space)) for space in self.spaces]
         cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [possible(ids)])
         rows = cursor.fetchall()
         return {space: [read_row(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
 
-    def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
+    def _count(
+        self, cursor: Any, added: Mapping[Space, list[VectorRow]], removed: Mapping[Space, list[VectorRow]]
+    ) -> None:
         """Change the counts, always in the same order, although only one transaction at a time does so."""
         changes = [(ALL_DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
         for space in self.spaces:
@@ -304,7 +310,7 @@ class PostgreSQL(AliasedStore):
         rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [possible(ids)])
         return {row[0]: Document(*row) for row in rows}
 
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, VectorRow]:
         rows = self._execute(
             "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)",
             [possible(ids)],
@@ -405,7 +411,7 @@ class PostgreSQL(AliasedStore):
     def _cast(self, column: str) -> str:
         return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"
 
-    def _written(self, row: Row, space: Space) -> str:
+    def _written(self, row: VectorRow, space: Space) -> str:
         return written(row, self.spaces[space] or MOST_COLUMNS)
 
 

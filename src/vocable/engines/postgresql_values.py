@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vocable.engines.base import Row
+from vocable.engines.base import VectorRow
 from vocable.engines.filter_keys import bound_of, comparison_key, translate
 from vocable.engines.filters import EXACT, Comparison, Filter
 
 
-def written(row: Row, columns: int) -> str:
+def written(row: VectorRow, columns: int) -> str:
     """Return a row of a space with `columns` as pgvector writes it: pgvector counts columns from 1.
 
     >>> written((np.array([0, 6]), np.array([0.5, 2.0])), 9)
@@ -39,7 +39,7 @@ def possible(ids: Sequence[str]) -> list[str]:
     return [identifier for identifier in ids if "\0" not in identifier]
 
 
-def read_row(text: str) -> Row:
+def read_row(text: str) -> VectorRow:
     """Parse a row as pgvector writes it."""
     if text.startswith("["):
         return json.loads(text)

@@ -23,7 +23,7 @@ from vocable.core.threads import in_threads
 from vocable.data import Document
 from vocable.engines.addresses import server_of
 from vocable.engines.aliases import AliasedStore
-from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
+from vocable.engines.base import UNBOUNDED, Hits, VectorRow, key_of
 from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
 from vocable.engines.filters import Comparison, Filter
 from vocable.engines.patience import TIMEOUT, seconds_left
@@ -195,7 +195,7 @@ class Qdrant(AliasedStore):
     def _refuse(self, document: Document) -> str | None:
         return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
 
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[VectorRow]]) -> None:
         points = [
             self._models.PointStruct(
                 id=key_of(document.id),
@@ -226,7 +226,7 @@ class Qdrant(AliasedStore):
             for name, point in points.items()
         }
 
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, VectorRow]:
         vectors = {name: point.vector[space] for name, point in self._points(ids, ["id"], [space]).items()}
         if space == "dense":
             return vectors
@@ -309,7 +309,7 @@ class Qdrant(AliasedStore):
     def nbytes(self) -> None:
         return None
 
-    def _vector(self, row: Row) -> Any:
+    def _vector(self, row: VectorRow) -> Any:
         if isinstance(row, np.ndarray):
             return row.tolist()
         return self._models.SparseVector(indices=row[0].tolist(), values=row[1].tolist())

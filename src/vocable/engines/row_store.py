@@ -13,7 +13,18 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from vocable.data import Document
-from vocable.engines.base import UNBOUNDED, Hits, Row, SpaceSearch, Store, Vectors, fitting, matrix_of, pages, rows_of
+from vocable.engines.base import (
+    UNBOUNDED,
+    Hits,
+    SpaceSearch,
+    Store,
+    VectorRow,
+    Vectors,
+    fitting,
+    matrix_of,
+    pages,
+    rows_of,
+)
 from vocable.engines.filters import Filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, VectorsError
@@ -27,7 +38,7 @@ T = TypeVar("T")
 class RowQuery(NamedTuple):
     """A query for the k best documents that pass the filter and share the `needed` number of its terms."""
 
-    row: Row
+    row: VectorRow
     k: int
     space: Space
     filter: Filter | None
@@ -41,7 +52,7 @@ class RowStore(Store):
     ties_by_id: ClassVar[bool] = True  # the engine itself orders documents with equal scores by id
 
     @abstractmethod
-    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[VectorRow]]) -> None:
         """Add or replace a page of documents, each with a row for every space."""
 
     @abstractmethod
@@ -53,7 +64,7 @@ class RowStore(Store):
         """Return the existing documents by id."""
 
     @abstractmethod
-    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, VectorRow]:
         """Return the vectors of the existing documents by id."""
 
     @abstractmethod
@@ -65,7 +76,7 @@ class RowStore(Store):
         rows = list(zip(*(rows_of(vectors[space]) for space in self.spaces), strict=True))
         self._write_pages(list(zip(pages(documents, self.page), pages(rows, self.page), strict=True)))
 
-    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[VectorRow]]]]) -> None:
         """Write pages of documents with their rows."""
         for documents, rows in parts:
             self._write(documents, rows)

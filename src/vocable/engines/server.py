@@ -27,7 +27,7 @@ from vocable.core.storage import ANOTHER_VERSION
 from vocable.core.tables import counted, masked
 from vocable.core.threads import in_threads
 from vocable.data import Document
-from vocable.engines.base import STORE_FORMAT, Row, SpaceSearch, Vectors
+from vocable.engines.base import STORE_FORMAT, SpaceSearch, VectorRow, Vectors
 from vocable.engines.hashed_words import HashedWords
 from vocable.engines.health import Health
 from vocable.engines.kept_counts import CountingStore
@@ -209,7 +209,7 @@ class ServerStore(CountingStore):
                     raise _naming(error, left, "deleted") from error
         return count
 
-    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[VectorRow]]]]) -> None:
         failed, errors, unwritten = Event(), list[UnavailableError](), dict[int, list[str]]()
 
         def write(number: int) -> None:

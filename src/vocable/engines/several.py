@@ -30,7 +30,7 @@ from vocable.options import Matching
 INDEX_FIELD = "index"  # field of a document with the name of its index
 ONE_INDEX = "change one index at a time"
 
-Settings = Mapping[str, Mapping[str, Any]]  # settings of stores by the names of the indexes
+SettingsByIndex = Mapping[str, Mapping[str, Any]]  # settings of stores by the names of the indexes
 
 
 class Located(NamedTuple):
@@ -76,7 +76,10 @@ class SeveralStore(NumberedWords):
     """
 
     def __init__(
-        self, stores: Mapping[str, Store], agree: Callable[[Settings], dict[str, Any]], opened: Sequence[Store] = ()
+        self,
+        stores: Mapping[str, Store],
+        agree: Callable[[SettingsByIndex], dict[str, Any]],
+        opened: Sequence[Store] = (),
     ) -> None:
         self.place, self.names, self.stores = ", ".join(stores), [*stores], [*stores.values()]
         self._agree, self._opened, self._pinned = agree, opened, False

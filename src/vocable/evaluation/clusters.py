@@ -20,10 +20,10 @@ LEXICAL = "lexical"
 FULL_BATCH = 20_000  # more texts are clustered by mini-batch k-means
 STARTS = 4  # runs of k-means; the best is kept
 
-Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
+ClusteredVectors: TypeAlias = NDArray[np.floating[Any]] | csr_array
 
 
-def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | None = None) -> Embeddings:
+def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | None = None) -> ClusteredVectors:
     """Return unit vectors [n, d] of n texts.
 
     `model` is a dense model of sentence-transformers: a folder, `package:NAME/FOLDER` or a Hub id. With "lexical", the
@@ -42,10 +42,10 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
 
     encoder = torch_library().open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     vectors = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
-    return cast(Embeddings, vectors)
+    return cast(ClusteredVectors, vectors)
 
 
-def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int64]:
+def cluster(embeddings: ClusteredVectors, count: int, seed: int = 0) -> NDArray[np.int64]:
     """Return the cluster of each row of `embeddings` [n, d] by k-means, int64 [n] below `count`.
 
     More than 20,000 rows are clustered by mini-batch k-means.

@@ -58,7 +58,7 @@ from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, Searc
 
 ModelOrName: TypeAlias = Model | str | os.PathLike[str]
 System: TypeAlias = ModelOrName | Collection
-Kind: TypeAlias = Literal["model", "vectors", "index", "run", "lexical"]
+SystemKind: TypeAlias = Literal["model", "vectors", "index", "run", "lexical"]
 S = TypeVar("S", bound=System)
 
 
@@ -176,7 +176,7 @@ def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
     return named
 
 
-def _kind(system: System) -> Kind:
+def _kind(system: System) -> SystemKind:
     if is_model(system):
         return "model"
     if isinstance(system, str) and is_lexical(system):
@@ -186,7 +186,7 @@ def _kind(system: System) -> Kind:
     return "vectors" if holds_vectors(system) else "run" if Path(system).is_file() else "model"
 
 
-def _check_systems(named: Mapping[str, System], kinds: Mapping[str, Kind], options: EvaluationOptions) -> None:
+def _check_systems(named: Mapping[str, System], kinds: Mapping[str, SystemKind], options: EvaluationOptions) -> None:
     max_length, long_documents = options["max_length"], options["long_documents"]
     if "index" not in kinds.values():
         if options["weights"] is not None or options["folds"] is not None:
@@ -203,7 +203,7 @@ def _check_systems(named: Mapping[str, System], kinds: Mapping[str, Kind], optio
 
 
 def _settings(
-    grid: Sequence[str], measures: Sequence[str], kinds: Mapping[str, Kind], options: EvaluationOptions
+    grid: Sequence[str], measures: Sequence[str], kinds: Mapping[str, SystemKind], options: EvaluationOptions
 ) -> list[Setting]:
     """Return the settings of a grid that this verb can measure."""
     if options["rerank"]:
@@ -220,7 +220,7 @@ def _settings(
 def _judged(
     dataset: str | os.PathLike[str] | Dataset | None,
     named: Mapping[str, System],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, SystemKind],
     options: EvaluationOptions,
     *,
     bm25: bool,
@@ -295,7 +295,7 @@ def _encoded(system: System, dataset: Dataset, name: str, options: EvaluationOpt
 
 def _evaluations(
     named: Mapping[str, System],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, SystemKind],
     dataset: Dataset,
     measures: list[str],
     options: EvaluationOptions,

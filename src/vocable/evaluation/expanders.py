@@ -29,7 +29,7 @@ from vocable.options import Count, CountOrZero, checked
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Task = Literal["causal", "seq2seq"]
+GenerationTask = Literal["causal", "seq2seq"]
 GENERATED_BATCH = 64  # samples generated together
 
 
@@ -293,18 +293,18 @@ class Generator(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def generator_task(name: str | Path) -> Task:
+def generator_task(name: str | Path) -> GenerationTask:
     """Read the task of a generative model from its configuration; raise `ModelError` if it has no task."""
     from transformers import AutoConfig
 
-    def open_place(place: str, device: str | None, trust_remote_code: bool) -> Task:
+    def open_place(place: str, device: str | None, trust_remote_code: bool) -> GenerationTask:
         config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
         return "seq2seq" if config.is_encoder_decoder else "causal"
 
     return torch_library().open_model(name, open_place)
 
 
-def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
+def load_generator(name: str | Path, task: GenerationTask, device: str | None = None) -> Generator:
     """Load a generative model from safetensors, with the number type of its weights.
 
     `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" model answers it. `device` is by

@@ -19,7 +19,7 @@ MOST_CUTOFF = 100_000  # a search is as deep as the deepest cutoff of its measur
 Measures: TypeAlias = Sequence[object]  # names, or measures of ir_measures, whose texts are their names
 Grades: TypeAlias = Sequence[int | None]  # judgments of hits, best first; None without a judgment
 # Judgments of the hits down to the cutoff, all judgments, cutoff (0 for none), least relevant judgment -> value
-Formula: TypeAlias = Callable[[Grades, Iterable[int], int, int], float]
+MeasureFormula: TypeAlias = Callable[[Grades, Iterable[int], int, int], float]
 
 
 def _gain(grades: Iterable[int | None]) -> float:
@@ -73,7 +73,7 @@ def _relevant_ranks(hits: Grades, level: int) -> list[int]:
     return [rank for rank, grade in enumerate(hits, start=1) if grade is not None and grade >= level]
 
 
-MEASURE_FORMULAS: dict[str, Formula] = {
+MEASURE_FORMULAS: dict[str, MeasureFormula] = {
     "nDCG": _ndcg,
     "RR": _reciprocal_rank,
     "R": _recall,
@@ -101,7 +101,7 @@ class Measure:
     name: str
     cutoff: int
     level: int | None
-    formula: Formula | None = None
+    formula: MeasureFormula | None = None
     measure: Any = field(default=None, compare=False)
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ pydantic: Any = require_extra("llama_index.core.bridge.pydantic", "llama-index")
 retrievers: Any = require_extra("llama_index.core.retrievers", "llama-index")
 schema: Any = require_extra("llama_index.core.schema", "llama-index")
 
-Batch: TypeAlias = tuple[list[list[int]], list[list[float]]]  # columns and weights of each text
+EncodedBatch: TypeAlias = tuple[list[list[int]], list[list[float]]]  # columns and weights of each text
 
 
 class LlamaIndexRetriever(retrievers.BaseRetriever):
@@ -68,11 +68,11 @@ class LlamaIndexEmbedding(base_sparse.BaseSparseEmbedding):
         super().__init__(model_name=model_name(model))
         self._embedder = Embedder(model, **options)
 
-    def documents(self, texts: list[str]) -> Batch:
+    def documents(self, texts: list[str]) -> EncodedBatch:
         """Return the vectors of documents."""
         return _batch(self._embedder.documents(texts))
 
-    def queries(self, texts: list[str]) -> Batch:
+    def queries(self, texts: list[str]) -> EncodedBatch:
         """Return the vectors of queries."""
         return _batch(self._embedder.queries(texts))
 
@@ -95,5 +95,5 @@ class LlamaIndexEmbedding(base_sparse.BaseSparseEmbedding):
         return await asyncio.to_thread(self._get_text_embeddings, texts)
 
 
-def _batch(rows: Sequence[SparseRow]) -> Batch:
+def _batch(rows: Sequence[SparseRow]) -> EncodedBatch:
     return [row.indices.tolist() for row in rows], [row.values.tolist() for row in rows]

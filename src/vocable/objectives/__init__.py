@@ -74,4 +74,3 @@ def _meant(key: str, sections: Sequence[type[Settings]]) -> str:
 Divergence = Literal["mse", "kl"]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]

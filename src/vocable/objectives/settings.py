@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from vocable.errors import ArgumentError
-from vocable.objectives import Divergence, Positive, Settings, Share, Weight
+from vocable.objectives import Divergence, Positive, Settings, Weight
+from vocable.options import Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -267,7 +268,7 @@ def _one_side(value: object) -> Any:
     return {"name": "flops", **value} if isinstance(value, Mapping) else value
 
 
-Side = Annotated[
+EncoderSide = Annotated[
     Annotated[SideRegularizer, Field(discriminator="name")],
     BeforeValidator(_one_side, json_schema_input_type=Weight | SideRegularizer),
 ]
@@ -276,8 +277,8 @@ Side = Annotated[
 class Regularizers(Settings):
     """Regularizers of queries, of documents and of both: weights, or sections with all settings."""
 
-    query: Side = Flops(weight=5e-5)
-    document: Side = Flops(weight=3e-5)
+    query: EncoderSide = Flops(weight=5e-5)
+    document: EncoderSide = Flops(weight=3e-5)
     joint: Annotated[JointFlops, BeforeValidator(_weight_alone, json_schema_input_type=Weight | JointFlops)] = (
         JointFlops()
     )

@@ -9,17 +9,15 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from vocable.collection.groups import ADDRESS, FILE
 from vocable.core.graphemes import boundary
 from vocable.data import Document
-from vocable.engines.filters import beginnings
+from vocable.engines.filters import Value, beginnings
 from vocable.publishing.files import FileTable, SiteFiles, gaps, varints
-
-Value: TypeAlias = str | int | float | bool
 
 MOST_CHOICES = 200  # distinct values of a field that has a filter
 FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values

@@ -22,7 +22,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
 from vocable.data.texts import iter_texts
 from vocable.encoding.graph import refuse_exported
-from vocable.encoding.idf import Formula, document_frequencies, idf
+from vocable.encoding.idf import IdfFormula, document_frequencies, idf
 from vocable.encoding.terms import input_terms, special_terms
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
@@ -38,7 +38,7 @@ def make_inference_free(
     texts: Iterable[str] | None = None,
     *,
     weights: Literal["idf", "mean", "ones"] = "idf",
-    formula: Formula = "bm25",
+    formula: IdfFormula = "bm25",
     trainable: bool = False,
 ) -> SparseEncoder:
     """Give a model queries that need no encoder.

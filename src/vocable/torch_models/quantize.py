@@ -29,7 +29,7 @@ from vocable.encoding.graph_sessions import import_onnxruntime
 from vocable.errors import require_extra
 
 Floats = NDArray[np.float32]
-Inputs = Mapping[str, NDArray[np.int64]]
+GraphInputs = Mapping[str, NDArray[np.int64]]
 
 ROWS_OF_TEXT = 8  # rows of an input that are kept of each text
 TRIED_COLUMNS = 2048  # columns of the matrices on which settings are tried
@@ -106,7 +106,7 @@ def rounded_columns(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(weights / scales).astype(np.int8), scales
 
 
-def quantize(plain: Path, path: Path, texts: Iterable[Inputs]) -> None:
+def quantize(plain: Path, path: Path, texts: Iterable[GraphInputs]) -> None:
     """Write the graph `plain` with 8-bit matrices and embeddings; `texts` are graph inputs with one text each."""
     onnx: Any = require_extra("onnx", "train")
     graph = _Graph(onnx, plain)
@@ -154,7 +154,7 @@ class _Graph:
                 groups.append(group)
         return groups
 
-    def observe(self, groups: list[Group], texts: Iterable[Inputs]) -> None:
+    def observe(self, groups: list[Group], texts: Iterable[GraphInputs]) -> None:
         """Run the graph on texts, and show each group its inputs."""
         ort = import_onnxruntime()
         model = self.onnx.load(self.path)

@@ -31,15 +31,15 @@ from vocable.encoding.protocol import (
     TOKENIZING,
     EncodedTexts,
     EncodingModel,
+    PaddingSide,
     Role,
     RoleEncoder,
     RoleSettings,
-    Side,
     Token,
     Tokenization,
 )
 from vocable.encoding.tokens import Surface, backend_of, token_surfaces
-from vocable.encoding.vectors import Parts
+from vocable.encoding.vectors import FingerprintParts
 from vocable.options import DType
 from vocable.torch_models.asymmetric import (
     length_read,
@@ -106,7 +106,7 @@ class TorchModel(EncodingModel):
         transformer = main_transformer(self.sparse_encoder)
         return special_columns(transformer.auto_model, transformer.tokenizer)
 
-    def fingerprint(self, number_type: str | None = None) -> Parts:
+    def fingerprint(self, number_type: str | None = None) -> FingerprintParts:
         parts: dict[str, Any] = {"weights": _weights_digest(self.sparse_encoder, number_type or self.dtype)}
         for role in get_args(Role):
             read = _modules_read(route(self.sparse_encoder, role))
@@ -176,7 +176,7 @@ class TorchEncoder(RoleEncoder):
         finally:
             torch.set_num_threads(threads)  # for threads that start later
 
-    def features(self, texts: Sequence[str], prompt: str | None, side: Side = "right") -> dict[str, object]:
+    def features(self, texts: Sequence[str], prompt: str | None, side: PaddingSide = "right") -> dict[str, object]:
         """Return the inputs of the modules: tokens, truncated and padded, on the model's device."""
         options = {} if self.settings.max_length is None else {"max_length": self.settings.max_length}
         model, tokenizer = self.model.sparse_encoder, self._tokenizer
@@ -192,7 +192,7 @@ class TorchEncoder(RoleEncoder):
 
     @torch.inference_mode()
     def encode(
-        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: PaddingSide
     ) -> EncodedTexts:
         if self.tokenization is not None and not all(ids):  # without special tokens, an empty text has no token
             return self._encode_some(texts, ids, prompt, side)
@@ -271,7 +271,7 @@ def weights_checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     return f"{total:08x}"
 
 
-def library_fingerprint(model: SentenceTransformer | CrossEncoder) -> Parts:
+def library_fingerprint(model: SentenceTransformer | CrossEncoder) -> FingerprintParts:
     """Return the fingerprint of a model of sentence-transformers that is not sparse."""
     limits = {"prompts": model.prompts, "default_prompt": model.default_prompt_name, "max_length": model.max_seq_length}
     weights = _weights_digest(model, str(model.dtype).removeprefix("torch."))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sentence_transformers import SparseEncoder
 
@@ -19,6 +19,7 @@ from vocable.adapt.stages import RATE, stage
 from vocable.adapt.statistics import RULES, Start, measure_start, probe_texts, row_norms
 from vocable.core.tables import short
 from vocable.encoding.pooling import POOLINGS
+from vocable.encoding.protocol import Role
 from vocable.errors import DataError, ModelError
 from vocable.torch_models.fuse import parts, splade_modules
 from vocable.torch_models.output_vocabulary import has_bias, output_layer
@@ -26,11 +27,10 @@ from vocable.training.detector import Collapse, CollapseKind, History
 from vocable.training.objective import BatchStatistics
 from vocable.training.recipe import Recipe
 
-Side = Literal["query", "document"]
-PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
+PLURAL: dict[Role, str] = {"query": "queries", "document": "documents"}
 
 # Usual numbers of active terms: trained models of the papers and of ours have 20 to 70 and 60 to 350.
-USUAL_TERMS: dict[Side, tuple[int, int]] = {"query": (5, 128), "document": (20, 512)}
+USUAL_TERMS: dict[Role, tuple[int, int]] = {"query": (5, 128), "document": (20, 512)}
 PROBE_SIZE = 64  # texts, two batches: the user is waiting
 SPREADS = 0.75  # a temperature that suits scores, in standard deviations of a query's scores
 SUITABLE = (0.02, 50.0)  # standard deviations of a query's scores per temperature, beyond which it is the cause
@@ -56,7 +56,7 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
     return _size(batch, side)
 
 
-def _size(batch: BatchStatistics, side: Side) -> str:
+def _size(batch: BatchStatistics, side: Role) -> str:
     count = batch.query_terms if side == "query" else batch.document_terms
     loss = f"loss {short(batch.loss)}, the loss of chance is {short(batch.chance)}"
     return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
@@ -64,7 +64,7 @@ def _size(batch: BatchStatistics, side: Side) -> str:
 
 def at_the_start(first: BatchStatistics, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str | None:
     """Return the figures of a first batch that hinders a training, and the repair; None for another first batch."""
-    densest: Side = "query" if first.query_terms > first.document_terms else "document"
+    densest: Role = "query" if first.query_terms > first.document_terms else "document"
     dense = RULES["dense"].beyond(max(first.query_terms, first.document_terms) / first.terms)
     if not first.finite or (first.stable and not dense and not _too_warm(first, recipe)):
         return None
@@ -229,20 +229,20 @@ def _after(repair: str, start: Start) -> str:
     return f"{repair}, after which the loss starts at {short(start.loss)} (chance {short(start.chance)})"
 
 
-def _regularizer(recipe: Recipe, side: Side) -> tuple[str, float]:
+def _regularizer(recipe: Recipe, side: Role) -> tuple[str, float]:
     """Return the key and weight of the regularizer that acts on a side: its own, or else the joint regularizer."""
     regularizers = recipe.training.regularizers
     weight = (regularizers.query if side == "query" else regularizers.document).weight
     return (side, weight) if weight else ("joint", regularizers.joint.weight)
 
 
-def _side(collapse: Collapse, recipe: Recipe) -> Side:
+def _side(collapse: Collapse, recipe: Recipe) -> Role:
     batch = collapse.batch
     if collapse.kind is CollapseKind.EMPTY:
         return "query" if batch.empty_queries > batch.empty_documents else "document"
     if collapse.kind is CollapseKind.SHRINKING:
         return "query" if batch.query_terms < batch.document_terms else "document"
-    counts: dict[Side, float] = {"query": batch.query_terms, "document": batch.document_terms}
+    counts: dict[Role, float] = {"query": batch.query_terms, "document": batch.document_terms}
     if collapse.kind is CollapseKind.DENSE:  # a side without a regularizer may be dense
         counts = {side: count for side, count in counts.items() if _regularizer(recipe, side)[1]}
     return max(counts, key=lambda side: counts[side])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from vocable.core.figures import empty_panels, save_figure
 from vocable.core.tables import counted, short
-from vocable.training.advice import USUAL_TERMS, Side
+from vocable.encoding.protocol import Role
+from vocable.training.advice import USUAL_TERMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def state_of(first: Figures, newest: Figures, measured: Figures) -> str:
 
 def _terms(figures: Figures) -> list[str]:
     """Return the terms of a query and of a document, and the usual numbers of a side that is beyond them."""
-    counts: dict[Side, float] = {side: figures[key] for side in USUAL_TERMS if (key := f"{side}_terms") in figures}
+    counts: dict[Role, float] = {side: figures[key] for side in USUAL_TERMS if (key := f"{side}_terms") in figures}
     texts, are_usual = list[str](), True
     for side, count in counts.items():
         low, high = USUAL_TERMS[side]

@@ -30,7 +30,7 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
 from vocable.training.example_files import ExampleCounts, rewrite
-from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
+from vocable.training.teachers import Scorer, TeacherModel, load_scoring_model, make_scorer
 from vocable.training_options import NegativeOptions
 
 WITHOUT_IDF = (
@@ -160,7 +160,7 @@ def answer(query: str, text: str) -> int:
 @checked
 @tolerant
 def teacher_scores(
-    model: Model | str | Path,
+    model: TeacherModel | str | Path,
     examples: str | Path,
     output: str | Path,
     *,

@@ -11,7 +11,7 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.statistics import RULES
 from vocable.encoding.protocol import Role
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.training.advice import PLURAL, USUAL_TERMS, Side, known_cause, likely_cause
+from vocable.training.advice import PLURAL, USUAL_TERMS, known_cause, likely_cause
 from vocable.training.detector import History
 from vocable.training.recipe import Recipe
 
@@ -29,7 +29,7 @@ class HeldOutAnswers(NamedTuple):
 
     pairs: int
     accuracy: float  # share of the queries whose own positive scores highest among the positives of all pairs
-    terms: dict[Side, float]  # mean number of active terms
+    terms: dict[Role, float]  # mean number of active terms
 
 
 def measure_held_out(model: SparseEncoder, pairs: Dataset) -> HeldOutAnswers:
@@ -40,7 +40,7 @@ def measure_held_out(model: SparseEncoder, pairs: Dataset) -> HeldOutAnswers:
     queries, documents = (TextEncoder(model, role).encode(list(pairs[column])) for role, column in sides)
     scores = (queries @ documents.T).toarray()
     accuracy = float((scores.argmax(axis=1) == range(len(scores))).mean())
-    terms: dict[Side, float] = {"query": queries.nnz / len(pairs), "document": documents.nnz / len(pairs)}
+    terms: dict[Role, float] = {"query": queries.nnz / len(pairs), "document": documents.nnz / len(pairs)}
     return HeldOutAnswers(len(pairs), accuracy, terms)
 
 

@@ -22,7 +22,7 @@ from vocable.errors import RecipeError
 if TYPE_CHECKING:
     from vocable.training.recipe import Recipe
 
-Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
+RecipeValues: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
 
 LOADER = yaml.SafeLoader  # libyaml's loader overflows the stack on deep nesting, and ends the process
 OWN_KEYS = ("about", "needs", "variants")  # not inherited from a base
@@ -118,7 +118,9 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | 
     return make_recipe(values, name, path, changed)
 
 
-def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
+def make_recipe(
+    values: RecipeValues, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()
+) -> Recipe:
     """Check a recipe of plain values, and name all of its mistakes at once.
 
     Errors have its `name`, and the line of the `file` except for `changed` keys.
@@ -142,7 +144,7 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
         raise RecipeError("\n".join(lines)) from error
 
 
-def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:
+def read_values(path: Path, derived: tuple[Path, ...] = ()) -> RecipeValues:
     """Read a YAML file over its base, a file in the same folder that the key `base` names.
 
     A relative `data_folder` is looked up in the folder of the file that names it. `derived` are the files whose base
@@ -217,7 +219,7 @@ def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
     return line
 
 
-def override(values: Values, text: str) -> None:
+def override(values: RecipeValues, text: str) -> None:
     """Change a key of `values` as a text such as `training.learning_rate=2e-5` says."""
     key, equals, value = text.partition("=")
     if not equals:
@@ -228,7 +230,7 @@ def override(values: Values, text: str) -> None:
     assign(values, key, value if plain else scalar(parsed), f"override {text}")
 
 
-def assign(values: Values, key: str, value: Any, where: str) -> None:
+def assign(values: RecipeValues, key: str, value: Any, where: str) -> None:
     """Change a key of `values`, a path with dots; missing and null sections are created.
 
     In a list the path has the position, counted from 0. Errors begin with `where`.
@@ -258,7 +260,7 @@ def assign(values: Values, key: str, value: Any, where: str) -> None:
         part = part[place]
 
 
-def _merged(base: Values, overrides: Values) -> Values:
+def _merged(base: RecipeValues, overrides: RecipeValues) -> RecipeValues:
     merged = dict(base)
     for key, value in overrides.items():
         old = merged.get(key)

@@ -51,16 +51,16 @@ from vocable.training.recipe import TeacherSettings
 T = TypeVar("T")
 TEACHER_VECTORS = "vectors of a sparse teacher"
 EMBEDDED_TOGETHER = 1024  # number of texts; an interruption loses at most this number
-ModelKind = Literal["cross", "dense", "sparse"]
+TeacherKind = Literal["cross", "dense", "sparse"]
 
-Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
+TeacherModel: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
 # Rows of b examples -> the scores of every query with every document [b, n], column by column, positives first; or the
 # scores with the example's own documents [b, 1 + c]; or the vectors of all texts.
 Teacher: TypeAlias = Callable[[NDArray[np.int64]], Tensor]
 
 
-def make_scorer(model: Model) -> Scorer:
+def make_scorer(model: TeacherModel) -> Scorer:
     """Return a function that scores p queries, each with its text: [p].
 
     The scores of a cross-encoder are its logits, because an activation such as the sigmoid would flatten the margins. A
@@ -91,7 +91,7 @@ def make_scorer(model: Model) -> Scorer:
     return score
 
 
-def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: str | None = None) -> Model:
+def load_scoring_model(name: str | Path, kind: TeacherKind | None = None, device: str | None = None) -> TeacherModel:
     """Load a model that can score pairs; `name` and `device` as for `vocable.load`. Its files tell a missing `kind`."""
     known = kind or model_kind(name)
     if known == "sparse":

@@ -122,10 +122,12 @@ def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str)
     return curves
 
 
-Plan: TypeAlias = dict[str, tuple[Recipe, RunResult]]  # by the name of a run; results without measured figures
+PlannedRuns: TypeAlias = dict[str, tuple[Recipe, RunResult]]  # by the name of a run; results without measured figures
 
 
-def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]) -> TrainingResults:
+def train_planned(
+    plan: PlannedRuns, output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]
+) -> TrainingResults:
     """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe."""
     for name, (recipe, _) in plan.items():  # unmet needs and folders of other recipes are refused first
         recipe.check_needs()
@@ -145,7 +147,7 @@ def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], 
 
 def plan_runs(
     path: str | Path, names: Sequence[str] | None, overrides: Sequence[str] = (), sweep: str | None = None
-) -> Plan:
+) -> PlannedRuns:
     """Return the runs of variants, by the names of their folders; a sweep has a run for each variant and value.
 
     The variants are trained in the order of `names`; None stands for all. A sweep without names sweeps the recipe
@@ -162,7 +164,7 @@ def plan_runs(
             for name, variant in variants.items()
         }
     # A run for each variant and value, or for the recipe and each value.
-    plan: Plan = {}
+    plan: PlannedRuns = {}
     key, values = read_sweep(sweep)
     bases: list[str | None] = [*variants]
     for name in bases or [None]:

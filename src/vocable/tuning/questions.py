@@ -17,8 +17,8 @@ from vocable.data import Document
 from vocable.language.words import spaced_pieces, words
 
 # With keywords, too, the model alone gained the same, and the hybrid gained nothing.
-Kind: TypeAlias = Literal["title", "sentence"]
-QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
+QuestionKind: TypeAlias = Literal["title", "sentence"]
+QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 TITLE_WORDS = (2, 25)  # fewest and most words of a title that is a question
 QUESTION_WORDS = (4, 50)  # words of a query that has one or two sentences
 KEPT_WORDS = 8  # words that a document keeps at least
@@ -30,7 +30,7 @@ SENTENCE_BREAKS = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？።។။])|(?<=[\
 class Question(NamedTuple):
     """A query, and the document that answers it; the document lacks the words of the query."""
 
-    kind: Kind
+    kind: QuestionKind
     query: str
     document: Document
     part: Document  # the document from shortly before the place of the query: the training reads only its beginning
@@ -54,7 +54,7 @@ def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:
     return [*kept.values()], count - len(kept)
 
 
-def question(document: Document, kind: Kind, seed: int = 0) -> Question | None:
+def question(document: Document, kind: QuestionKind, seed: int = 0) -> Question | None:
     """Return a question of this kind that the document answers, or None if the document does not suit the kind.
 
     - `title`: the title of the document, which the document then lacks.

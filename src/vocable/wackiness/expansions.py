@@ -21,7 +21,7 @@ from vocable.data.texts import as_texts, iter_texts
 from vocable.encoding.encode import encode
 from vocable.encoding.graph import GraphModel
 from vocable.encoding.models import Model, check_unchanged, encoding_model, is_model, model_name
-from vocable.encoding.terms import Words, input_terms, special_terms, terms
+from vocable.encoding.terms import WordKind, input_terms, special_terms, terms
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.tokens import Surface
 from vocable.encoding.vectors import (
@@ -81,7 +81,7 @@ def expansion_data(
     vectors: csr_array | Exact | None = None,
     query_vectors: csr_array | None = None,
     ids: Sequence[str] | None = None,
-    splitter: Words = "any",
+    splitter: WordKind = "any",
 ) -> ExpansionData:
     """Expand m inputs and search the n documents with them, exactly, for `k` documents per input.
 

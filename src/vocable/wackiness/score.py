@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.encoding.idf import Formula
+from vocable.encoding.idf import IdfFormula
 from vocable.encoding.idf import idf as inverse_document_frequency
 from vocable.encoding.models import Model
 from vocable.encoding.pruning import prune
@@ -52,7 +52,7 @@ def wackiness(
     rows: np.ndarray,
     counts: csr_array,
     *,
-    idf: Formula = "log",
+    idf: IdfFormula = "log",
     special: Ints = (),
 ) -> Wackiness:
     """Return the Wackiness Score of every term that expands an input.
@@ -107,7 +107,9 @@ def expansions(vectors: csr_array, input_counts: csr_array, special: Ints = ()) 
     )
 
 
-def lexical_importance(expanded: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log") -> csr_array:
+def lexical_importance(
+    expanded: csr_array, rows: np.ndarray, counts: csr_array, *, idf: IdfFormula = "log"
+) -> csr_array:
     """Return the importance of each of the `expansions` [m, v], float64; 0 for a term that no document contains.
 
     `wackiness` describes the other arguments.

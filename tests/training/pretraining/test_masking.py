@@ -10,7 +10,7 @@ from vocable.training.pretraining.masking import (
     IGNORED,
     NO_WORD,
     Masked,
-    Part,
+    WordPart,
     mask_tokens,
     overlap_aware,
     whole_words,
@@ -169,7 +169,7 @@ def test_fifteen_per_cent_of_the_words_are_masked_and_at_least_one(n: int) -> No
     data=st.data(),
 )
 def test_labels_are_the_word_s_on_each_of_its_masked_tokens(
-    lengths: list[int], rate: float, part: Part, seed: int, data: st.DataObject
+    lengths: list[int], rate: float, part: WordPart, seed: int, data: st.DataObject
 ) -> None:
     gaps = data.draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
     words = text_of(lengths, gaps)

@@ -20,7 +20,7 @@ from vocable.torch_models.fuse import without_logits
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training import micro_batches
 from vocable.training.pretraining import mlm as cross_entropy
-from vocable.training.pretraining.masking import IGNORED, Part, whole_words
+from vocable.training.pretraining.masking import IGNORED, WordPart, whole_words
 from vocable.training.pretraining.mlm import (
     MASK_STREAM,
     PART_STREAM,
@@ -177,7 +177,7 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     with without_logits(mlm) as decoder:
         assert decoder is layer
         found = held_out.evaluate(mlm, decoder)
-    sets: dict[str, tuple[Part, int]] = {
+    sets: dict[str, tuple[WordPart, int]] = {
         "all": ("all", MASK_STREAM),
         "first sub-word": ("first", PART_STREAM), "later sub-words": ("later", PART_STREAM),
     }  # fmt: skip

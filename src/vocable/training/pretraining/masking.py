@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 IGNORED = -100  # the label of a token without a loss, by PyTorch's convention
 NO_WORD, CONTINUES = -1, -2  # instead of a word's number: a token that belongs to no word; a later sub-token of a word
 
-Ids: TypeAlias = NDArray[np.int64]
-Part = Literal["all", "first", "later"]
+TokenIds: TypeAlias = NDArray[np.int64]
+WordPart = Literal["all", "first", "later"]
 
 
 class Masked(NamedTuple):
     """A window as the model reads it, and the labels of its masked tokens, both [s] int64."""
 
-    input_ids: Ids
-    labels: Ids
+    input_ids: TokenIds
+    labels: TokenIds
 
 
-def mask_tokens(ids: Ids, probabilities: NDArray[np.float64], rng: Generator, *, mask_id: int, size: int) -> Masked:
+def mask_tokens(
+    ids: TokenIds, probabilities: NDArray[np.float64], rng: Generator, *, mask_id: int, size: int
+) -> Masked:
     """Mask tokens with the probabilities [s]: 80 % of them become [MASK], 10 % become random tokens, 10 % stay.
 
     Random tokens are drawn from range(size). At least one token is masked, so that every text has a loss, unless all
@@ -40,8 +42,8 @@ def mask_tokens(ids: Ids, probabilities: NDArray[np.float64], rng: Generator, *,
 
 
 def _replaced(
-    ids: Ids, masked: NDArray[np.bool_], fate: NDArray[np.float64], rng: Generator, mask_id: int, size: int
-) -> Ids:
+    ids: TokenIds, masked: NDArray[np.bool_], fate: NDArray[np.float64], rng: Generator, mask_id: int, size: int
+) -> TokenIds:
     """Replace masked tokens with [MASK] or a random token, or keep them; the `fate` of each, from 0 to 1, decides."""
     random = rng.integers(size, size=len(ids))
     replaced = np.where(masked & (fate < 0.8), mask_id, ids)
@@ -71,14 +73,14 @@ def overlap_aware(
 
 
 def whole_words(
-    ids: Ids,
-    words: Ids,
+    ids: TokenIds,
+    words: TokenIds,
     rng: Generator,
     *,
     rate: float,
     mask_id: int,
     size: int,
-    part: Part = "all",
+    part: WordPart = "all",
     by_token: bool = False,
 ) -> Masked:
     """Mask floor(rate n) of the n words of a text, at least one; every masked token has the label of its word.

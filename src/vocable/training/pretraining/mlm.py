@@ -31,7 +31,15 @@ from vocable.options import DType
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training.micro_batches import by_length, call_on_parts, in_parts, part_size
-from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
+from vocable.training.pretraining.masking import (
+    IGNORED,
+    Masked,
+    TokenIds,
+    WordPart,
+    mask_tokens,
+    overlap_aware,
+    whole_words,
+)
 from vocable.training.pretraining.windows import Windows
 
 BLOCK_LOGITS = 2**25  # logits of a block: 128 MB in float32
@@ -40,7 +48,7 @@ HELD_OUT_BATCH = 32
 
 # Separate random streams: the training's keys have only three numbers, so their fourth number counts as 0.
 SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
-PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
+PART_SETS: dict[str, WordPart] = {"first sub-word": "first", "later sub-words": "later"}
 
 TokenBatch: TypeAlias = dict[str, Tensor]  # input_ids, attention_mask and labels [b, s]
 
@@ -164,10 +172,10 @@ class Task(ABC):
     new: NDArray[np.bool_] | None = None  # [v], True for tokens that the source vocabulary lacks; they count separately
 
     @abstractmethod
-    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: TokenIds, rng: Generator, labels: TokenIds | None = None, part: WordPart = "all") -> Masked:
         """Return a window [s] as the model reads it, with its labels; `labels` come from `Windows.labels`."""
 
-    def uniform(self, ids: Ids, rng: Generator) -> Masked:
+    def uniform(self, ids: TokenIds, rng: Generator) -> Masked:
         """Mask a held-out window uniformly, so that masking strategies can be compared on it."""
         return self(ids, rng)
 
@@ -215,7 +223,7 @@ class MaskingTask(PredictionTask):
         self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
         self._special[special_tokens(tokenizer, len(self._special))] = True
 
-    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: TokenIds, rng: Generator, labels: TokenIds | None = None, part: WordPart = "all") -> Masked:
         rate, weight = self._settings.masking_rate, self._settings.new_token_weight
         if labels is not None:
             by_token = self._settings.masking == "longest-span"
@@ -227,7 +235,7 @@ class MaskingTask(PredictionTask):
         probabilities = overlap_aware(self._special[ids], self.new[ids], rate, weight)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
 
-    def uniform(self, ids: Ids, rng: Generator) -> Masked:
+    def uniform(self, ids: TokenIds, rng: Generator) -> Masked:
         probabilities = np.where(self._special[ids], 0.0, self._settings.masking_rate)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
 
@@ -235,14 +243,14 @@ class MaskingTask(PredictionTask):
 class MaskedWindows(Dataset[Masked]):
     """The windows of a run as the model sees them: every epoch has each of `rows`, with a new order and new masks."""
 
-    def __init__(self, windows: Windows, rows: Ids, task: Task, draws: int, seed: int) -> None:
+    def __init__(self, windows: Windows, rows: TokenIds, task: Task, draws: int, seed: int) -> None:
         self._windows, self._rows, self._task, self._draws, self._seed = windows, rows, task, draws, seed
-        self._order: tuple[int, Ids] = (-1, rows)
+        self._order: tuple[int, TokenIds] = (-1, rows)
 
     def __len__(self) -> int:
         return self._draws
 
-    def order(self, epoch: int) -> Ids:
+    def order(self, epoch: int) -> TokenIds:
         """Return the rows in the order of an epoch."""
         return np.random.default_rng((self._seed, epoch)).permutation(self._rows)
 
@@ -267,7 +275,7 @@ def collate(batch: Iterable[Masked], padding: int) -> TokenBatch:
     }
 
 
-def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
+def split_windows(windows: int, held_out: int, seed: int) -> tuple[TokenIds, TokenIds]:
     """Return the numbers of the windows to learn from, and of `held_out` windows, at most a tenth; both ascend."""
     order = np.random.default_rng((seed, 0, 0, SPLIT_STREAM)).permutation(windows)
     count = min(held_out, windows // LARGEST_SHARE)
@@ -278,7 +286,7 @@ class HeldOut:
     """The windows `rows`, with masks that do not change."""
 
     def __init__(
-        self, windows: Windows, rows: Ids, task: Task, *, padding: int, seed: int, dtype: DType = "auto"
+        self, windows: Windows, rows: TokenIds, task: Task, *, padding: int, seed: int, dtype: DType = "auto"
     ) -> None:
         self._task, self._sets = task, defaultdict[str, list[Masked]](list)
         for i, row in enumerate(map(int, rows)):

@@ -37,7 +37,7 @@ from vocable.torch_models.output_vocabulary import has_bias, output_layer, outpu
 from vocable.torch_models.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import callbacks, distributed, log
-from vocable.training.pretraining.masking import Ids
+from vocable.training.pretraining.masking import TokenIds
 from vocable.training.pretraining.mlm import (
     HeldOut,
     MaskedWindows,
@@ -294,7 +294,7 @@ def _check_task(
         raise ArgumentError(f"overlap-aware masking needs a model that knows its new tokens: {instead}")
 
 
-def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
+def _is_new(tokens: TokenIds | None, size: int) -> NDArray[np.bool_] | None:
     """Return flags [v], True for `tokens`."""
     if tokens is None:
         return None

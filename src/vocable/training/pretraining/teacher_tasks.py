@@ -37,7 +37,7 @@ from vocable.torch_models.head import max_logits
 from vocable.torch_models.output_vocabulary import output_layer
 from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.torch_models.torch_model import TorchEncoder
-from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
+from vocable.training.pretraining.masking import IGNORED, Masked, TokenIds, WordPart
 from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance, TokenBatch
 from vocable.training.pretraining.windows import Windows
 from vocable.training.teachers import check_terms, embed
@@ -75,7 +75,7 @@ class AlignmentTask(Task):
         check_terms(f"teacher {teacher}", self._teacher.model, names, "logits are compared term by term")
         self._transformer: Any = route(self._teacher.model.sparse_encoder, "document")[0]
 
-    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: TokenIds, rng: Generator, labels: TokenIds | None = None, part: WordPart = "all") -> Masked:
         return Masked(ids, np.full_like(ids, IGNORED))
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
@@ -119,7 +119,7 @@ class ClassTask(PredictionTask):
         finally:
             delattr(self._model, CLASS_LAYER)
 
-    def __call__(self, ids: Ids, rng: Generator, labels: Ids | None = None, part: Part = "all") -> Masked:
+    def __call__(self, ids: TokenIds, rng: Generator, labels: TokenIds | None = None, part: WordPart = "all") -> Masked:
         """Return a window [s] unmasked; its class, the first of `labels`, is the label of its first token."""
         predicted = np.full_like(ids, IGNORED)
         if labels is not None and part == "all":
@@ -136,7 +136,7 @@ class ClassTask(PredictionTask):
 
 def classify_windows(
     windows: Windows,
-    rows: Ids,
+    rows: TokenIds,
     tokenizer: PreTrainedTokenizerBase,
     teacher: SentenceTransformer,
     settings: PretrainSettings,

@@ -25,7 +25,7 @@ from vocable.data import Example
 from vocable.encoding.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
 from vocable.encoding.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks, special_columns_of
 from vocable.errors import ArgumentError, DataError, LostProcessError, ModelError
-from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
+from vocable.training.pretraining.masking import CONTINUES, NO_WORD, TokenIds
 
 WINDOWS = "token windows"
 WINDOWS_FILE = "windows"  # in the folder of a corpus, beside what is made of its windows
@@ -58,7 +58,7 @@ class TermFinder(ABC):
         return type(self), self._made_from
 
     @abstractmethod
-    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[TokenIds]:
         """Return the term of each token as `masking.whole_words` takes it: [s_i] for window i of the text."""
 
 
@@ -77,7 +77,7 @@ class WordFinder(TermFinder):
         for number, term in enumerate(terms):
             self._number.setdefault(normalize(term), number)
 
-    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[TokenIds]:
         # The words of the text: their terms [w], -1 for other words, and their characters from start to end [w, 2].
         words = list(self._split(text))
         numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
@@ -121,7 +121,7 @@ class LabelFinder(TermFinder):
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._made_from[1:]
 
-    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[TokenIds]:
         assert isinstance(text, Labelled)
         return [np.full(len(ids), text.label) for ids in windows]
 
@@ -154,10 +154,10 @@ class SpanFinder(TermFinder):
         for first, length in sorted({(ids[0], len(ids)) for ids in self._number}, reverse=True):
             self._lengths.setdefault(first, []).append(length)
 
-    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[TokenIds]:
         return [self._of_window(tuple(ids)) for ids in windows]
 
-    def _of_window(self, ids: tuple[int, ...]) -> Ids:
+    def _of_window(self, ids: tuple[int, ...]) -> TokenIds:
         terms, start = np.full(len(ids), NO_WORD), 0
         while start < len(ids):
             lengths = self._lengths.get(ids[start], ())
@@ -206,13 +206,13 @@ def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) ->
 class SpellingTokens(NamedTuple):
     """The tokens of a text that spell something, in order."""
 
-    places: Ids  # [t], among the tokens of all windows
-    starts: Ids  # [t], the first character of each that is not white space
-    ends: Ids  # [t], the next character after each
-    window: Ids  # [t], the window of each, by number
+    places: TokenIds  # [t], among the tokens of all windows
+    starts: TokenIds  # [t], the first character of each that is not white space
+    ends: TokenIds  # [t], the next character after each
+    window: TokenIds  # [t], the window of each, by number
 
 
-def _spelling_tokens(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> SpellingTokens:
+def _spelling_tokens(text: str, windows: TokenWindows, offsets: Offsets, marks: TokenIds) -> SpellingTokens:
     """Find the tokens that spell something: neither special tokens, nor white space, nor one of the bare `marks`."""
     # The tokens of all windows, one after the other: windows, ids, and characters from start to end.
     window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
@@ -241,7 +241,7 @@ class Windows:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._classes: Ids | None = None
+        self._classes: TokenIds | None = None
         # Of all windows, one after the other: "tokens", labels of tokens ("words"), and "offsets" of the windows.
         self._arrays, header = load_arrays(folder / WINDOWS_FILE, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
@@ -254,15 +254,15 @@ class Windows:
         """The number of classes of labelled texts."""
         return 1 + int(self._arrays["words"].max())
 
-    def classify(self, classes: Ids) -> None:
+    def classify(self, classes: TokenIds) -> None:
         """Give each window a class [windows]; -1 for windows that are not used."""
         self._classes = classes
 
-    def __getitem__(self, index: int) -> Ids:
+    def __getitem__(self, index: int) -> TokenIds:
         """Return the ids [s] of a window, including special tokens."""
         return self._part("tokens", index)
 
-    def labels(self, index: int) -> Ids | None:
+    def labels(self, index: int) -> TokenIds | None:
         """Return the labels of a window, if any: its class [1] after `classify`, else a label of each token [s].
 
         A token has its term, as `masking.whole_words` takes it, or with `LabelFinder` the class of its text.
@@ -271,13 +271,13 @@ class Windows:
             return self._classes[index : index + 1]
         return self._part("words", index) if "words" in self._arrays else None
 
-    def _part(self, name: str, index: int) -> Ids:
+    def _part(self, name: str, index: int) -> TokenIds:
         start, end = self._arrays["offsets"][index : index + 2]
         return self._arrays[name][start:end].astype(np.int64)
 
 
 # The ids of a window [s] and, with a finder, the terms of its tokens [s].
-Window: TypeAlias = tuple[NDArray[np.int32], Ids | None]
+Window: TypeAlias = tuple[NDArray[np.int32], TokenIds | None]
 
 
 class Cutter(NamedTuple):
@@ -300,7 +300,7 @@ class Cutter(NamedTuple):
         for text, group in groupby(range(len(sources)), key=sources.__getitem__):
             members = [*group]
             ids = [encoded["input_ids"][i] for i in members]
-            words: Sequence[Ids | None] = [None] * len(ids)
+            words: Sequence[TokenIds | None] = [None] * len(ids)
             if self.finder is not None:
                 words = self.finder(texts[text], ids, [encoded["offset_mapping"][i] for i in members])
             windows += [
