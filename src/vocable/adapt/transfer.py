@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
-OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
+OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model that it was made from"
 # With less overlap most rows are guesses; the English vocabularies of the paper share 56 to 61 %.
 LOW_OVERLAP = 0.1
 FRAME = ("cls", "sep", "pad", "mask")  # roles that the inputs of a masked language model need

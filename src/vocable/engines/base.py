@@ -49,8 +49,9 @@ class Store(ABC):
 
     The store keeps a document without terms, but no search finds it. Documents with equal scores are ordered by id.
 
-    A making calls `create`, `upsert` for each part and `finish`. A change calls `upsert` and `delete` within
-    `changing`, then `settle`. A search calls `search_all`.
+    A making calls `create`, `set_run`, `check_documents` before it writes, `upsert` for each part and `finish`. A
+    change calls `upsert` and `delete` within `changing`, and within `alone` where it must not meet another writer, then
+    `settle`. A search calls `search_all`, on the store itself or on a `pinned` view of it.
     """
 
     about: ClassVar[About]
@@ -221,7 +222,7 @@ class Store(ABC):
         self.optimize()
 
     def settle(self) -> None:  # noqa: B027
-        """Complete a change that a killed writer may have left half done, and weigh its words."""
+        """Complete a change that a killed writer may have left half done, and weigh the words of its documents."""
 
     def without_vectors(self) -> Iterator[Document]:
         """Iterate over the documents that have no vectors yet."""
@@ -291,6 +292,7 @@ class Store(ABC):
     def _checked(
         self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]
     ) -> tuple[list[Document], dict[Space, Vectors]]:
+        """Return the last document of each id, and their vectors; raise `ArgumentError` for what does not fit."""
         if set(vectors) != set(self.spaces):
             raise ArgumentError(
                 f"vectors of {', '.join(vectors) or 'no space'}; the store has {', '.join(self.spaces)}"

@@ -25,7 +25,7 @@ class Request:
     writing: bool = False  # is repeated, a read too, for as long as a write
     longest: float = inf  # most seconds during which it is repeated
     deadline: float = inf  # when it is not repeated any more, on the monotonic clock
-    shares: int = 1  # of the time until then, one of which an attempt has
+    shares: int = 1  # an attempt has one of so many equal parts of the time until the deadline
 
 
 _REQUEST = ContextVar("request", default=Request())  # noqa: B039 - it is frozen

@@ -1,4 +1,4 @@
-"""Requests, and answers that are no records of a search: the source of the service's OpenAPI description."""
+"""Requests, and answers that have no record in `collection`: the source of the service's OpenAPI description."""
 
 from __future__ import annotations
 
