@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vocable.core.faults import said
+from vocable.core.faults import described
 
 
 class Below(BaseModel):
@@ -64,4 +64,4 @@ def test_each_kind_of_fault_has_our_words(values: dict[str, Any], message: str) 
     with pytest.raises(ValidationError) as caught:
         Fields.model_validate(values)
     first = caught.value.errors()[0]
-    assert said(str(first["loc"][0]), first).startswith(message)
+    assert described(str(first["loc"][0]), first).startswith(message)

@@ -98,10 +98,10 @@ def _is_alternative(part: object) -> bool:
     return isinstance(part, str) and ALTERNATIVE.fullmatch(part) is not None
 
 
-def said(place: str, error: Mapping[str, Any]) -> str:
+def described(place: str, error: Mapping[str, Any]) -> str:
     """Return a fault with the place that has it.
 
-    >>> said("k", {"type": "missing"})
+    >>> described("k", {"type": "missing"})
     'k: this key is missing'
     """
     return placed(place, in_words(error))

@@ -82,7 +82,7 @@ def take_lock(descriptor: int, place: Path, advice: str, patience: float = 0.0) 
     Raises:
         InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
     """
-    started, said = time.monotonic(), False
+    started, reported = time.monotonic(), False
     # Try again and again: a wait by the system has no limit of time.
     while fcntl is not None:
         try:
@@ -95,9 +95,9 @@ def take_lock(descriptor: int, place: Path, advice: str, patience: float = 0.0) 
             if waited > patience:
                 os.close(descriptor)
                 raise InUseError(f"{place} is in use by {holder}: {advice}") from error
-            if waited > QUIET_SECONDS and not said:
+            if waited > QUIET_SECONDS and not reported:
                 logger.warning("%s is in use by %s: waiting for at most %.0f seconds", place, holder, patience)
-                said = True
+                reported = True
             time.sleep(0.02)
         except OSError:  # a file system without locks
             break

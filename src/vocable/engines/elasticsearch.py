@@ -36,14 +36,14 @@ class Elasticsearch(LuceneStore):
 
     def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
         self._driver = driver = require_extra("elasticsearch", "elasticsearch")
-        said = Login.of("ELASTIC", servers)
-        login: dict[str, Any] = {**said.tls, "api_key": said.api_key, "bearer_auth": said.token}
-        if said.user is not None:
-            login["basic_auth"] = said.user, said.password
+        login = Login.of("ELASTIC", servers)
+        options: dict[str, Any] = {**login.tls, "api_key": login.api_key, "bearer_auth": login.token}
+        if login.user is not None:
+            options["basic_auth"] = login.user, login.password
         self._nodes = len(servers)
         # By default the driver repeats a request three times without a pause: try each other node once instead.
         others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
-        self._client = driver.Elasticsearch([server.url for server in servers], **others, **login)
+        self._client = driver.Elasticsearch([server.url for server in servers], **others, **options)
         return driver.ApiError, driver.TransportError
 
     def _wait(self, error: Exception) -> float | None:

@@ -33,18 +33,20 @@ class Login(NamedTuple):
 
         Raises `ArgumentError` for a file that does not exist.
         """
-        said = {name: value for name, value in os.environ.items() if value and name.startswith(f"{prefix}_")}
-        files = {option: said[name] for option, end in VARIABLES.items() if (name := f"{prefix}_{end}") in said}
+        variables = {name: value for name, value in os.environ.items() if value and name.startswith(f"{prefix}_")}
+        files = {
+            option: variables[name] for option, end in VARIABLES.items() if (name := f"{prefix}_{end}") in variables
+        }
         for option, file in files.items():
             if not Path(file).is_file():
                 raise ArgumentError(f"{prefix}_{VARIABLES[option]}: there is no file {file}")
         encrypted = servers[0].url.startswith("https:")
-        password = servers[0].password or said.get(f"{prefix}_PASSWORD")
-        user = servers[0].user or said.get(f"{prefix}_USERNAME")
+        password = servers[0].password or variables.get(f"{prefix}_PASSWORD")
+        user = servers[0].user or variables.get(f"{prefix}_USERNAME")
         if password is not None and user is not None:
             return cls(files if encrypted else {}, user, password)
         ends = ("TOKEN", "API_KEY", "AWS_REGION")
-        token, api_key, region = (said.get(f"{prefix}_{end}") for end in ends)
+        token, api_key, region = (variables.get(f"{prefix}_{end}") for end in ends)
         if (token or api_key) and not encrypted:
             logger.warning("%s: the key is sent without encryption: use https", masked(servers[0].url))
         return cls(files if encrypted else {}, None, None, token, api_key, region)

@@ -94,9 +94,9 @@ class OpenSearch(LuceneStore):
         if status in BUSY_STATUSES:
             if status != 429:
                 self._turn(node)
-            said = error_in(content)
-            busy = BusyError(f"{status} {reason_of(said)}", seconds_of(headers.get("retry-after")))
-            raise self._refused(status, said) or busy
+            error = error_in(content)
+            busy = BusyError(f"{status} {reason_of(error)}", seconds_of(headers.get("retry-after")))
+            raise self._refused(status, error) or busy
         return status, headers, content
 
     def _turn(self, node: int | None = None) -> None:

@@ -111,10 +111,10 @@ class Qdrant(AliasedStore):
         content = getattr(error, "content", None)
         if isinstance(content, bytes):
             try:
-                said = json.loads(content)["status"]["error"]
+                reason = json.loads(content)["status"]["error"]
             except (ValueError, KeyError, TypeError):
-                said = content.decode(errors="replace")
-            return f"{getattr(error, 'status_code', '')} {said}"
+                reason = content.decode(errors="replace")
+            return f"{getattr(error, 'status_code', '')} {reason}"
         return str(getattr(error, "source", None) or error)
 
     def _refusal(self, error: Exception) -> VectorsError | None:

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_MESSAGE = 300  # characters of a server's message
 BUSY_STATUSES = (429, 502, 503, 504)  # HTTP statuses of temporary errors
-QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # seconds of waiting before the reason is logged, and between two such lines
+QUIET_SECONDS, LOGGED_SECONDS = 3.0, 30.0  # seconds of waiting before the reason is logged, and between two such lines
 NAMED = 10  # number of documents that a message names
 FIRST_SHARES = 3  # of the patience: the first attempt to read has one of them, so that a second is made
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice the previous pause
@@ -62,7 +62,7 @@ class ServerStore(CountingStore):
     kind: ClassVar[str] = "collection"  # the engine's word for a collection, in messages
     name: str  # name of the collection on the server
     options: Any  # the engine's options, a record of `about.options`
-    said = -SAID_SECONDS  # time when the reason for waiting was last logged
+    logged_at = -LOGGED_SECONDS  # time when the reason for waiting was last logged
     uncounted_depth = MIN_DEPTH
     reached = False  # whether the server has ever answered; if not, a failed connection means a wrong address
 
@@ -314,8 +314,8 @@ class ServerStore(CountingStore):
                 f", it asks to wait {wait:.0f} s" if wait else ""
             )
             raise UnavailableError(f"{self.place}: {message} (tried {tried})") from error
-        if spent + pause > QUIET_SECONDS and time.monotonic() - self.said > SAID_SECONDS:
-            self.said = time.monotonic()
+        if spent + pause > QUIET_SECONDS and time.monotonic() - self.logged_at > LOGGED_SECONDS:
+            self.logged_at = time.monotonic()
             logger.warning("%s: %s: waiting, for at most %.0f s", self.place, message, left)
         return pause
 

@@ -91,5 +91,5 @@ def warn_of_language(model: str, coverage: Coverage, bm25: bool) -> None:
     """Warn of texts in another language than the vocabulary's, with advice; `bm25` tells if the index has BM25."""
     if figures := foreign(coverage.tokens_per_word, coverage.unknown_share, coverage.unit):
         advice = "searches rely on BM25" if bm25 else "index with --language, or a multilingual model"
-        said = "%s: its vocabulary does not know the words of these texts (%s): %s (%s)"
-        logger.warning(said, model, figures, advice, GUIDE)
+        message = "%s: its vocabulary does not know the words of these texts (%s): %s (%s)"
+        logger.warning(message, model, figures, advice, GUIDE)

@@ -12,7 +12,7 @@ from typing_extensions import Doc
 from vocable.collection.facets import Facet
 from vocable.collection.groups import FurtherSection
 from vocable.collection.records import Answer, Hit, Passage
-from vocable.core.faults import said
+from vocable.core.faults import described
 from vocable.data import Document, Query
 from vocable.explanation.explain import Explanation
 from vocable.explanation.highlights import Snippet
@@ -67,7 +67,7 @@ def with_options(record: Any) -> Callable[[type[T]], type[T]]:
 def fault(error: Mapping[str, Any], outer: int = 0) -> str:
     """Return a fault that pydantic found in one line; the first `outer` parts of its place are left out."""
     where = ".".join(map(str, error["loc"][outer:] or error["loc"][:1]))
-    return said(where, error)[:500]
+    return described(where, error)[:500]
 
 
 class ErrorAnswer(BaseModel):
