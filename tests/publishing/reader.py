@@ -33,12 +33,13 @@ from tests.publishing.reading import (
     tokenizer_of,
 )
 from vocable.data.texts import Texts, as_texts
+from vocable.engines.filters import Value
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import fused, fusion_depth
 from vocable.indexes.ranking import Ranking, best
 from vocable.language.words import counted_words
 from vocable.options import Count, checked
-from vocable.publishing.documents import Shown, Value
+from vocable.publishing.documents import Shown
 from vocable.publishing.files import FileTable
 from vocable.publishing.manifest import read_manifest
 from vocable.publishing.postings import PostingsBlock
