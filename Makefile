@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo     search, explain and measure on the documentation of Python, without PyTorch: a minute of processor time"
 	@echo "make check    lint, types and the quick tests: ten minutes on two cores"
-	@echo "make test     lint, types and all tests: half an hour on two cores"
+	@echo "make test     lint, types and all tests: 35 minutes on two cores"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
 	@echo "make wheel    build an archive and a wheel in dist/, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
