@@ -287,7 +287,7 @@ class CollectionSearch:
             counting = {}
         if self._engine_does(counting, conditions):
             return self._store.search(queries, k, space=space, filter=filter, **select(Matching, counting))
-        # What the engine does not, is done here for each query, on deeper rankings.
+        # What the engine cannot do is done here for each query, on deeper rankings.
         hits, missing, share = [], None, 0.0
         if "minimum_match" in counting and "minimum_match" not in self._store.about.matching:
             share = cast(float, counting.pop("minimum_match"))
@@ -315,17 +315,17 @@ class CollectionSearch:
         depth = min(4 * k, max(k, most))
         while True:
             stop_if_cancelled()
-            found = search(k=depth).hits(0)
-            kept = found
+            candidates = search(k=depth).hits(0)
+            kept = candidates
             # The number of terms that each hit shares with the query [hits].
-            if needed and found:
-                stored = csr_array(self._store.vectors([identifier for identifier, _ in found], space))
+            if needed and candidates:
+                stored = csr_array(self._store.vectors([identifier for identifier, _ in candidates], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
-                kept = [hit for hit, count in zip(found, shared, strict=True) if count >= needed]
+                kept = [hit for hit, count in zip(candidates, shared, strict=True) if count >= needed]
             kept = self._units.hits(kept)
             if conditions is not None:
                 kept = conditions.met_by(kept)
-            if len(kept) >= enough_hits or len(found) < depth or depth >= most:
+            if len(kept) >= enough_hits or len(candidates) < depth or depth >= most:
                 return kept
             depth = min(4 * depth, most)
 
