@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from vocable.collection.index import index
 from vocable.data import Document
 from vocable.encoding.encode import encode
 from vocable.service.schemas import SearchAnswer
+from vocable.service.service import Service
 
 Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
@@ -31,6 +34,29 @@ def values(rows: list[list[dict[str, float]]], size: int) -> np.ndarray:
         for term in terms:
             matrix[row, int(term["index"])] = term["value"]
     return matrix
+
+
+def test_explained_searches_that_would_not_be_done_in_time_are_refused_before_it_is_over(
+    served: Serve, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, search_alone, statuses = served(exact, timeout=3), Service._search_alone, list[int]()
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.5)
+        return search_alone(*given)
+
+    async def ask(http: httpx.AsyncClient, number: int) -> None:
+        body = {"query": f"the old fox {number}", "explain": True}
+        statuses.append((await http.post("/search", json=body)).status_code)
+
+    async def ask_all() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(client.app), base_url="http://test") as http:
+            await asyncio.gather(*(ask(http, number) for number in range(20)))
+
+    monkeypatch.setattr(Service, "_search_alone", slow)
+    asyncio.run(ask_all())
+    assert statuses[:3] == [200, 200, 429]  # two answers tell how long the next ones would take
+    assert set(statuses) == {200, 429}
 
 
 def test_sparse_embeddings_are_those_of_encode(client: Client, collection: Collection) -> None:

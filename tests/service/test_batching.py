@@ -52,6 +52,21 @@ def test_a_kind_of_work_that_takes_too_long_is_tried_again_when_nothing_waits(ba
     assert [asyncio.run(batcher.call(slow, number)) for number in range(2)] == [0, 1]
 
 
+def test_one_stall_of_a_kind_of_work_refuses_nothing() -> None:
+    """The first batch loads what its kind needs, and a busy machine stalls now and then."""
+    batcher, stalls = Batcher(size=8, limit=100, timeout=2), {0, 4}
+
+    def quick(number: int) -> int:
+        time.sleep(0.4 if number in stalls else 0.002)
+        return number
+
+    async def ask(count: int) -> list[object]:
+        return await asyncio.gather(*(batcher.call(quick, number) for number in range(count)), return_exceptions=True)
+
+    assert asyncio.run(ask(40)) == [*range(40)]
+    batcher.close()
+
+
 def test_the_time_counts_from_the_arrival_of_the_request(batcher: Batcher) -> None:
     async def ask(seconds: float) -> object:
         ARRIVED.set(time.monotonic() - seconds)

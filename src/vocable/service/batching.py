@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from math import ceil
+from statistics import median_low
 from threading import Condition, Thread, get_ident
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,6 +36,7 @@ Work: TypeAlias = Callable[..., Sequence[Any]]
 
 
 MOST_IDS = 8  # requests of a batch that the server of the index is told
+RECENT = 3  # batches of a kind that tell how long the next one takes
 CAUTION = 1.5  # times the expected seconds: a refusal comes early, a timeout late
 ARRIVED: ContextVar[float] = ContextVar("arrived")  # when the request of this context arrived, on the monotonic clock
 
@@ -97,7 +99,7 @@ class Batcher:
         seen: Callable[[Work, int], None] = lambda work, count: None,
     ) -> None:
         self._size, self._limit, self._timeout, self._seen = size, limit, timeout, seen
-        self._means: dict[Work, float] = {}  # seconds of an item
+        self._recent: dict[Work, deque[float]] = {}  # seconds of an item, in the last batches of each kind
         self._ends: dict[int, float] = {}  # when the batch of each thread is expected to end
         self._queues: dict[_Key, deque[_Waiting]] = {}
         self._slow_next = False
@@ -168,8 +170,12 @@ class Batcher:
         return sum(max(0.0, end - now) for end in [*self._ends.values()])
 
     def _seconds(self, key: _Key, count: int) -> float:
-        """Return the expected seconds of items."""
-        return CAUTION * count * self._means.get(key.work, 0.0)
+        """Return the expected seconds of items: the median of recent batches, so that one that stalled does not count.
+
+        Nothing is expected after the first batch of a kind, which loads what the kind needs.
+        """
+        recent = self._recent.get(key.work, ())
+        return CAUTION * count * median_low(recent) if len(recent) > 1 else 0.0
 
     def _late(self, seconds: float, arrived: float, now: float, ahead: float) -> OverloadedError | None:
         """Return the refusal of work of `seconds` that would not be done in time after the work `ahead`, or None.
@@ -195,8 +201,8 @@ class Batcher:
         ARRIVED.set(max(waiting.arrived for waiting in batch))
         self._seen(key.work, len(batch))
         self._do(key, batch)
-        seconds = (time.monotonic() - started) / len(batch)
-        self._means[key.work] = (self._means.get(key.work, seconds) + seconds) / 2
+        recent = self._recent.setdefault(key.work, deque(maxlen=RECENT))
+        recent.append((time.monotonic() - started) / len(batch))
         self._ends[get_ident()] = 0.0
 
     def _do(self, key: _Key, batch: Sequence[_Waiting]) -> None:

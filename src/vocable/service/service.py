@@ -193,8 +193,7 @@ class Service:
             [row] = await self._embedded([read], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         if request.explain or len(query) > LONG_QUERY:  # each is answered when it is done
-            search_alone = partial(self._search, [(query, row)], request.k, key, request.explain)
-            return await self._call(lambda: search_alone()[0], slow=True)
+            return await self._call(self._search_alone, query, row, request.k, key, request.explain, slow=True)
         with self._waiting(1):
             answers: list[Answer] = await self.searches.run(self._search, [(query, row)], request.k, key)
         return answers[0]
@@ -358,6 +357,9 @@ class Service:
     def _liked(self, k: int, explain: bool, options: AnswerOptions) -> Answer:
         answer: Answer = search(self.collection, None, k, explain=explain, wacky=self.wacky, **options)[0]
         return answer
+
+    def _search_alone(self, query: str, row: Row, k: int, key: str, explain: bool) -> Answer:
+        return self._search([(query, row)], k, key, explain)[0]
 
     def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> Answers:
         """Return the answers to queries, each of which is made when it is asked for."""
