@@ -49,8 +49,9 @@ def roberta(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> s
     return str(tmp_path / "roberta")
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta"])
-@pytest.mark.parametrize("activation", [torch.nn.Sigmoid(), torch.nn.Identity()])
+@pytest.mark.parametrize(
+    ("architecture", "activation"), [("bert", torch.nn.Sigmoid()), ("roberta", torch.nn.Identity())]
+)
 def test_a_graph_gives_the_scores_of_its_model(
     cross: str, roberta: str, tmp_path: Path, architecture: str, activation: torch.nn.Module
 ) -> None:
