@@ -36,7 +36,7 @@ Work: TypeAlias = Callable[..., Sequence[Any]]
 
 
 MOST_IDS = 8  # requests of a batch that the server of the index is told
-RECENT = 3  # batches of a kind that tell how long the next one takes
+RECENT_BATCHES = 3  # batches of a kind that tell how long the next one takes
 CAUTION = 1.5  # times the expected seconds: a refusal comes early, a timeout late
 ARRIVED: ContextVar[float] = ContextVar("arrived")  # when the request of this context arrived, on the monotonic clock
 
@@ -201,7 +201,7 @@ class Batcher:
         ARRIVED.set(max(waiting.arrived for waiting in batch))
         self._seen(key.work, len(batch))
         self._do(key, batch)
-        recent = self._recent.setdefault(key.work, deque(maxlen=RECENT))
+        recent = self._recent.setdefault(key.work, deque(maxlen=RECENT_BATCHES))
         recent.append((time.monotonic() - started) / len(batch))
         self._ends[get_ident()] = 0.0
 
