@@ -148,6 +148,14 @@ def test_search_imports_what_it_needs(base: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_command_leaves_no_objects_for_a_collection_at_the_end_of_its_process(base: Path) -> None:
+    program = "import gc, sys, vocable.__main__ as start; start.main(); print(len(gc.get_objects()))"
+    command = [sys.executable, "-c", program, "search", base / "index", "the old fox"]
+    *_, left = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(left) < 1000
+
+
+@pytest.mark.slow
 def test_a_part_of_numpy_that_a_search_left_out_loads_when_it_is_used(base: Path) -> None:
     code = "from vocable.cli import main; main(['search', 'index', 'fast animal'])"
     code += "; import numpy; print(numpy.ma.masked_equal([1, 2], 2).sum(), numpy.f2py.__name__)"
