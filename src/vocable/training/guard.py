@@ -31,8 +31,9 @@ SAMPLED = 1024  # weights of each matrix whose movement is measured
 class Guard(TrainerCallback, ExportableState):
     """Judges every step and, by `training.guard`, stops the trainer or warns once; tries repairs with `texts`.
 
-    Checkpoints keep its state. No checkpoint is written while a condition holds, so the guard comes after the callbacks
-    of transformers, which decide about checkpoints. All processes judge the batch of the first process.
+    Checkpoints keep its state. No checkpoint is written while a condition holds, unless negatives are mined at this
+    step, so the guard comes after the callbacks of transformers, which decide about checkpoints. All processes judge
+    the batch of the first process.
     """
 
     def __init__(
