@@ -29,9 +29,10 @@ def command(
 def test_tune_says_what_it_learned_and_what_may_follow(
     command: tuple[object, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = json.loads(done(capsys, *command, "--dry-run", "--json"))
+    few = "60 documents: questions for 6 steps"
+    plan = json.loads(done(capsys, *command, "--dry-run", "--json", warning=few))
     assert (plan["documents"], plan["steps"]) == (60, FIGURES["TRAINING_STEPS"])
-    assert "60, 0 of them repeated" in done(capsys, *command, "--dry-run")
+    assert "60, 0 of them repeated" in done(capsys, *command, "--dry-run", warning=few)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.partial").exists()
     capsys.readouterr()

@@ -186,15 +186,19 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float, *, indexed: 
 
 
 def warn_of_few_steps(plan: Plan) -> None:
-    """Log a warning if the plan has too few steps to make a difference: the machine is busy, or the time is short."""
-    if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.documents)):
+    """Log a warning if the plan has too few steps to make a difference: little time, a busy machine, few questions."""
+    if plan.steps >= FEWEST_STEPS:
+        return
+    steps, rarely = counted(plan.steps, "step"), f"fewer than {FEWEST_STEPS} rarely make a difference"
+    if plan.steps < _most_steps(plan.reading, plan.documents):
         logger.warning(
-            "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely make a difference: "
-            "give it more minutes, or repeat this while the machine is idle",
-            plan.minutes,
-            counted(plan.steps, "step"),
-            FEWEST_STEPS,
+            "%g minutes allow %s of training at the speed just measured, and %s: give it more minutes, or repeat this "
+            "while the machine is idle",
+            *(plan.minutes, steps, rarely),
         )
+    else:
+        documents = counted(plan.documents, "document")
+        logger.warning("%s: questions for %s of training, and %s: add documents", documents, steps, rarely)
 
 
 def _most_steps(reading: Reading, documents: int) -> int:
