@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.forks import Fork
@@ -40,11 +40,15 @@ class Process:
                 break
         else:
             raise RuntimeError(f"the service did not start: {self.said}")
-        threading.Thread(target=lambda: self.log.extend(self._lines()), daemon=True).start()
+        threading.Thread(target=self._read_log, daemon=True).start()
 
     def _lines(self) -> Iterator[str]:
         assert self.process.stderr is not None
         return (line.rstrip("\n") for line in self.process.stderr)
+
+    def _read_log(self) -> None:
+        with suppress(ValueError):  # the pipe is closed at the end of a test
+            self.log.extend(self._lines())
 
     def stop(self, signal: int = 15) -> int:
         """Send a signal and return the exit status."""
