@@ -56,7 +56,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=5)
+@settings(max_examples=8)
 @given(changes, st.integers(0, 99))
 def test_answers_of_several_stores_are_those_of_one_index(changes: list[tuple[int, list[str]]], seed: int) -> None:
     together, live = several(count=3), WithoutIndex()

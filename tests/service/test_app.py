@@ -36,7 +36,7 @@ def values(rows: list[list[dict[str, float]]], size: int) -> np.ndarray:
     return matrix
 
 
-def test_explained_searches_that_would_not_be_done_in_time_are_refused_before_it_is_over(
+def test_explained_searches_that_would_not_be_done_in_time_are_refused_early(
     served: Serve, exact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, search_alone, statuses = served(exact, timeout=3), Service._search_alone, list[int]()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from contextvars import ContextVar
 from typing import Any
 
@@ -54,17 +55,17 @@ def test_a_kind_of_work_that_takes_too_long_is_tried_again_when_nothing_waits(ba
 
 def test_one_stall_of_a_kind_of_work_refuses_nothing() -> None:
     """The first batch loads what its kind needs, and a busy machine stalls now and then."""
-    batcher, stalls = Batcher(size=8, limit=100, timeout=2), {0, 4}
+    stalls = {0, 4}
 
     def quick(number: int) -> int:
         time.sleep(0.4 if number in stalls else 0.002)
         return number
 
-    async def ask(count: int) -> list[object]:
-        return await asyncio.gather(*(batcher.call(quick, number) for number in range(count)), return_exceptions=True)
+    async def ask(batcher: Batcher) -> list[object]:
+        return await asyncio.gather(*(batcher.call(quick, number) for number in range(40)), return_exceptions=True)
 
-    assert asyncio.run(ask(40)) == [*range(40)]
-    batcher.close()
+    with closing(Batcher(size=8, limit=100, timeout=2)) as batcher:
+        assert asyncio.run(ask(batcher)) == [*range(40)]
 
 
 def test_the_time_counts_from_the_arrival_of_the_request(batcher: Batcher) -> None:

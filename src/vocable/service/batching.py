@@ -99,7 +99,7 @@ class Batcher:
         seen: Callable[[Work, int], None] = lambda work, count: None,
     ) -> None:
         self._size, self._limit, self._timeout, self._seen = size, limit, timeout, seen
-        self._recent: dict[Work, deque[float]] = {}  # seconds of an item, in the last batches of each kind
+        self._recent: dict[Work, tuple[float, ...]] = {}  # seconds of an item, in the last batches of each kind
         self._ends: dict[int, float] = {}  # when the batch of each thread is expected to end
         self._queues: dict[_Key, deque[_Waiting]] = {}
         self._slow_next = False
@@ -201,8 +201,8 @@ class Batcher:
         ARRIVED.set(max(waiting.arrived for waiting in batch))
         self._seen(key.work, len(batch))
         self._do(key, batch)
-        recent = self._recent.setdefault(key.work, deque(maxlen=RECENT_BATCHES))
-        recent.append((time.monotonic() - started) / len(batch))
+        seconds = (time.monotonic() - started) / len(batch)
+        self._recent[key.work] = (*self._recent.get(key.work, ()), seconds)[-RECENT_BATCHES:]
         self._ends[get_ident()] = 0.0
 
     def _do(self, key: _Key, batch: Sequence[_Waiting]) -> None:
